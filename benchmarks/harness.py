@@ -1,0 +1,106 @@
+"""What every benchmark shares: versions, the machine's own peak, turn-and-turn-about timing, a kept page."""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import importlib.metadata
+import platform
+import random
+import shlex
+import statistics
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import torch
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+RESULTS = Path(__file__).resolve().parent.parent / "docs" / "results"
+# Shapes (rows, inner, columns) of x @ w that stand for what a machine can do in float32.
+PEAK_SHAPES = {"square": (2048, 2048, 2048), "deep": (4096, 1536, 384), "wide": (4096, 768, 3072)}
+
+
+def parser(description: str) -> argparse.ArgumentParser:
+    """An argument parser with what all benchmarks take."""
+    made = argparse.ArgumentParser(description=description)
+    made.add_argument("--keep", action="store_true", help="write the page to docs/results/")
+    return made
+
+
+def versions(*packages: str) -> str:
+    """One line: Python, the processor's kind, and the packages that took part."""
+    found = [f"{name} {importlib.metadata.version(name)}" for name in ("torch", "tokenizers", *packages)]
+    capability = torch.backends.cpu.get_cpu_capability()
+    return f"Python {platform.python_version()}, {platform.machine()} {capability}, " + ", ".join(found)
+
+
+@dataclass(frozen=True)
+class Peak:
+    """The best rate in FLOP/s that this machine shows on plain float32 matrix products."""
+
+    flops: float
+    shape: str
+
+    def __str__(self) -> str:
+        return f"{self.flops / 1e9:.0f} GFLOP/s ({self.shape} {'×'.join(map(str, PEAK_SHAPES[self.shape]))})"
+
+
+def measure_peak(repeats: int = 15) -> Peak:
+    """Best of the three named shapes, each by its median, into memory that is already there."""
+    rates = {}
+    for name, (rows, inner, columns) in PEAK_SHAPES.items():
+        x, w, out = torch.randn(rows, inner), torch.randn(inner, columns), torch.empty(rows, columns)
+        with torch.no_grad():
+            seconds = [_seconds(lambda: torch.mm(x, w, out=out)) for _ in range(repeats + 2)][2:]  # noqa: B023
+        rates[name] = 2 * rows * inner * columns / statistics.median(seconds)
+    best = max(rates, key=lambda name: rates[name])
+    return Peak(rates[best], best)
+
+
+def take_turns(contenders: Mapping[str, Callable[[], object]], rounds: int) -> dict[str, list[float]]:
+    """Seconds of each contender in each round, all in one process, turn and turn about, after a warm-up."""
+    for run in contenders.values():
+        run()
+    seconds: dict[str, list[float]] = {name: [] for name in contenders}
+    for number in range(rounds):
+        for name, run in contenders.items():
+            seconds[name].append(_seconds(run))
+        sys.stderr.write(f"round {number + 1} of {rounds}\n")
+    return seconds
+
+
+def ratio_interval(ours: Sequence[float], peer: Sequence[float]) -> tuple[float, float, float]:
+    """Peer's time over ours: the ratio of medians, and its 95% bootstrap interval over rounds."""
+    rng = random.Random(0)
+    pairs = list(zip(ours, peer, strict=True))
+    draws = []
+    for _ in range(2000):
+        sample = rng.choices(pairs, k=len(pairs))
+        draws.append(statistics.median(p for _, p in sample) / statistics.median(o for o, _ in sample))
+    draws.sort()
+    return statistics.median(peer) / statistics.median(ours), draws[50], draws[1949]
+
+
+def show(name: str, title: str, lines: Sequence[str], *, keep: bool) -> None:
+    """Print a Markdown page; with `keep`, also write it to docs/results/NAME.md with date and command."""
+    command = f"make results NAME={Path(sys.argv[0]).stem}"
+    arguments = [argument for argument in sys.argv[1:] if argument != "--keep"]
+    if arguments:
+        command += f" ARGS={shlex.quote(' '.join(arguments))}"
+    head = [f"# {title}", "", f"{datetime.date.today().isoformat()} · `{command}`", ""]
+    text = "\n".join([*head, *lines]) + "\n"
+    print(text)
+    if keep:
+        RESULTS.mkdir(parents=True, exist_ok=True)
+        (RESULTS / f"{name}.md").write_text(text, encoding="utf-8")
+
+
+def _seconds(run: Callable[[], object]) -> float:
+    start = time.perf_counter()
+    run()
+    return time.perf_counter() - start

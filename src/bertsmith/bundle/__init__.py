@@ -1,0 +1,1 @@
+"""Model folders: Hugging Face layout in and out, Google's TensorFlow 1 checkpoints in."""

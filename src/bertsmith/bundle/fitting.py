@@ -1,0 +1,133 @@
+"""Fit the tensors of a `WeightSource` to a model: judged by name and shape first, read second.
+
+Comes in: a configuration, a source with Hugging Face names, the kind of model wanted. Goes out: a model
+whose every parameter was read, or one error that says what does not fit.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+
+from bertsmith.bundle.names import ARCHITECTURES, canonical_names, head_of, hugging_face_names, kind_of
+from bertsmith.errors import WeightsError
+from bertsmith.model.encoder import initialise
+from bertsmith.model.heads import KINDS
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from bertsmith.bundle.weights import WeightSource
+    from bertsmith.config import BertConfig
+    from bertsmith.model.heads import BertModel
+
+__all__ = ["fit", "published_config", "split_names", "tensors_of"]
+
+_FLOATS = ("float64", "float32", "float16", "bfloat16")
+
+
+def fit(
+    config: BertConfig,
+    source: WeightSource,
+    kind: str | None = None,
+    *,
+    drop: Sequence[str] = (),
+    fresh_head: bool = False,
+    seed: int = 0,
+) -> BertModel:
+    """Build a model of a kind (the file's own where none is named) and read its weights.
+
+    Tensors of heads that this kind has not are left out; so are those whose names begin with one of
+    `drop`. With `fresh_head` a missing head or pooler is initialised instead of refused.
+    """
+    named = canonical_names(name for name in source.tensors if not name.startswith(tuple(drop)))
+    kind = kind or kind_of(named, config.architectures)
+    pooler = None if kind != "encoder" else any(name.startswith("bert.pooler.") for name in named)
+    with torch.device("meta"):
+        model = KINDS[kind](config, pooler=pooler)
+    expected = _expected_shapes(model)
+    fresh = _missing_heads(expected, named) if fresh_head else set()
+    _judge(source, named, {name: shape for name, shape in expected.items() if name not in fresh}, kind)
+    state = {
+        name: _read(source, named, hugging_face_names(name))
+        for name in model.state_dict()
+        if not fresh.intersection(hugging_face_names(name))
+    }
+    _materialise(model, state, seed)
+    return model.eval()
+
+
+def published_config(model: BertModel) -> BertConfig:
+    """The configuration to store beside a model: with its architecture, and labels that fit the head."""
+    changes: dict[str, object] = {"architectures": [ARCHITECTURES[model.kind]], "dtype": "float32"}
+    if model.kind == "span" and model.config.num_labels != 2:  # transformers sizes the span head by labels
+        changes |= {"num_labels": 2, "id2label": None}
+    return model.config.derive(**changes)
+
+
+def tensors_of(model: BertModel) -> dict[str, torch.Tensor]:
+    """A model's parameters under Hugging Face names, `qkv` cut in three; the inverse of `fit`."""
+    return split_names(model.state_dict())
+
+
+def split_names(state: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """Tensors under our parameter names (weights, or gradients) to the same under Hugging Face names."""
+    tensors: dict[str, torch.Tensor] = {}
+    for ours, tensor in state.items():
+        names = hugging_face_names(ours)
+        tensors.update(zip(names, tensor.chunk(len(names)), strict=True))
+    return tensors
+
+
+def _expected_shapes(model: BertModel) -> dict[str, tuple[int, ...]]:
+    return {name: tuple(tensor.shape) for name, tensor in tensors_of(model).items()}
+
+
+def _missing_heads(expected: Mapping[str, tuple[int, ...]], named: Mapping[str, str]) -> set[str]:
+    """What may be new in a fresh head: heads and pooler that the file has nothing of."""
+    present = {head_of(name) for name in named}
+    return {name for name in expected if head_of(name) is not None and head_of(name) not in present}
+
+
+def _judge(source: WeightSource, named: Mapping[str, str], expected: Mapping[str, tuple[int, ...]], kind: str) -> None:
+    """Refuse a source that does not hold exactly what is expected."""
+    missing = [name for name in expected if name not in named]
+    if missing:
+        raise WeightsError(f"{source.path}: no tensor {_some(missing)}, which a {kind} model needs")
+    extra = [named[name] for name in named if name not in expected and head_of(name) is None]
+    if extra:
+        raise WeightsError(
+            f"{source.path}: the configuration has no place for {_some(extra)}; "
+            "if they are not part of the model, drop them by name (convert --drop PREFIX)"
+        )
+    for name, shape in expected.items():
+        info = source.tensors[named[name]]
+        if info.shape != shape:
+            raise WeightsError(f"{source.path}: {named[name]} is {info.shape}, the configuration asks for {shape}")
+        if info.dtype not in _FLOATS:
+            raise WeightsError(f"{source.path}: {named[name]} is of type {info.dtype}, not a float")
+
+
+def _read(source: WeightSource, named: Mapping[str, str], parts: Sequence[str]) -> torch.Tensor:
+    """One parameter of ours, in float32 and in memory of its own."""
+    tensors = [source.read(named[part]) for part in parts]
+    joined = tensors[0].clone() if len(tensors) == 1 else torch.cat(tensors)
+    return joined.to(torch.float32).contiguous()
+
+
+def _materialise(model: BertModel, state: Mapping[str, torch.Tensor], seed: int) -> None:
+    """Put weights into a model that has none yet; modules without any are initialised."""
+    model.load_state_dict(state, strict=False, assign=True)
+    generator = torch.Generator().manual_seed(seed)
+    for module in model.modules():
+        parameters = dict(module.named_parameters(recurse=False))
+        if any(parameter.is_meta for parameter in parameters.values()):
+            module.to_empty(device="cpu", recurse=False)
+            initialise(module, std=model.config.initializer_range, generator=generator)
+    for parameter in model.parameters():
+        parameter.requires_grad_(True)
+
+
+def _some(names: Sequence[str]) -> str:
+    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")

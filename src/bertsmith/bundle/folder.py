@@ -1,0 +1,232 @@
+"""A model folder in and out.
+
+In: a folder of Hugging Face's layout or of Google's. Out: a `Bundle`, model and tokenizer together; and
+back again as a Hugging Face folder that appears whole or not at all.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from safetensors.torch import save_file
+
+from bertsmith.bundle.albert import FoldedAlbert, fold_config, is_albert
+from bertsmith.bundle.card import model_card
+from bertsmith.bundle.fitting import fit, published_config, tensors_of
+from bertsmith.bundle.google import GoogleCheckpoint
+from bertsmith.bundle.google_names import GoogleWeights
+from bertsmith.bundle.sources import WEIGHT_FILES, open_weights
+from bertsmith.config import BertConfig, read_json
+from bertsmith.errors import InputError, ModelNotFoundError, TokenizerError
+from bertsmith.vocab.tokenizer import Tokenizer
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import torch
+
+    from bertsmith.bundle.weights import WeightSource
+    from bertsmith.model.heads import BertModel
+
+__all__ = [
+    "Bundle",
+    "google_checkpoint",
+    "is_model_folder",
+    "max_length_of",
+    "open_model",
+    "read_bundle",
+    "tokenizer_of",
+    "write_bundle",
+]
+
+MAX_SHARD_BYTES = 5 * 10**9
+
+
+@dataclass(frozen=True)
+class Bundle:
+    """A model, its tokenizer where it has one, and the longest input that it is meant for."""
+
+    model: BertModel
+    tokenizer: Tokenizer | None
+    max_length: int
+
+
+def is_model_folder(folder: Path) -> bool:
+    """Whether a folder looks like a model of either layout."""
+    if (folder / "config.json").is_file():
+        return any((folder / name).is_file() for name in WEIGHT_FILES)
+    return _google_prefix(folder) is not None
+
+
+def open_model(folder: Path) -> tuple[BertConfig, WeightSource]:
+    """A folder's configuration and weights, whatever its layout, judged but not yet read."""
+    if (folder / "config.json").is_file():
+        config, source = BertConfig.from_file(folder / "config.json"), open_weights(folder)
+        if is_albert(source):
+            return fold_config(config), FoldedAlbert(source, config.num_hidden_layers)
+        return config, source
+    checkpoint = google_checkpoint(folder)
+    if checkpoint is not None:
+        return BertConfig.from_file(folder / "bert_config.json"), GoogleWeights(checkpoint)
+    raise ModelNotFoundError(
+        f"{folder}: no model here; expected config.json with {WEIGHT_FILES[0]}, "
+        "or bert_config.json with bert_model.ckpt.index"
+    )
+
+
+def google_checkpoint(folder: Path) -> GoogleCheckpoint | None:
+    """Open the TensorFlow checkpoint of a folder of Google's layout; None for any other folder."""
+    prefix = None if (folder / "config.json").is_file() else _google_prefix(folder)
+    return None if prefix is None else GoogleCheckpoint(prefix)
+
+
+def read_bundle(
+    folder: Path,
+    kind: str | None = None,
+    *,
+    tokenizer: Tokenizer | None = None,
+    drop: Sequence[str] | None = None,
+    fresh_head: bool = False,
+    seed: int = 0,
+    **changes: object,
+) -> Bundle:
+    """Read a model folder; `changes` go into its configuration (`num_labels=3`, `hidden_dropout_prob=0.0`).
+
+    `kind`, `drop`, `fresh_head` and `seed` are those of `fit`. `tokenizer` is for weights that are kept
+    apart from their vocabulary.
+    """
+    config, source = open_model(folder)
+    if "num_labels" in changes:
+        changes.setdefault("id2label", None)
+    if changes:
+        config = config.derive(**changes)
+    model = fit(config, source, kind, drop=drop or (), fresh_head=fresh_head, seed=seed)
+    tokenizer = tokenizer or tokenizer_of(folder)
+    if tokenizer is not None and tokenizer.vocab_size > config.vocab_size:
+        raise TokenizerError(
+            f"{folder}: the tokenizer has {tokenizer.vocab_size} pieces, the model {config.vocab_size}: "
+            "they do not belong together"
+        )
+    return Bundle(model, tokenizer, max_length_of(folder, config))
+
+
+def write_bundle(folder: Path, bundle: Bundle, *, source: str, max_shard_bytes: int = MAX_SHARD_BYTES) -> None:
+    """Write a Hugging Face folder: aside first, then renamed. `source` says in the card where it is from."""
+    if folder.exists():
+        raise InputError(f"{folder}: exists already; name a new folder, or remove it first")
+    parent = folder.absolute().parent
+    try:
+        parent.mkdir(parents=True, exist_ok=True)
+        aside = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=parent))
+    except OSError as error:
+        raise InputError(f"{parent}: cannot be written to ({error.strerror})") from error
+    try:
+        _write_files(aside, bundle, source, max_shard_bytes)
+        _flush(aside)
+        aside.chmod(0o755)  # mkdtemp makes a private folder
+        aside.rename(folder)
+    except BaseException:
+        shutil.rmtree(aside, ignore_errors=True)
+        raise
+
+
+def _write_files(folder: Path, bundle: Bundle, source: str, max_shard_bytes: int) -> None:
+    model = bundle.model
+    config = published_config(model)
+    (folder / "config.json").write_text(config.to_json(), encoding="utf-8")
+    _write_weights(folder, tensors_of(model), max_shard_bytes)
+    if bundle.tokenizer is not None:
+        bundle.tokenizer.save(folder, max_length=bundle.max_length)
+    if bundle.max_length != config.max_position_embeddings:
+        length = json.dumps({"max_seq_length": bundle.max_length, "do_lower_case": False}, indent=2)
+        (folder / "sentence_bert_config.json").write_text(length + "\n", encoding="utf-8")
+    (folder / "README.md").write_text(model_card(bundle.model, bundle.tokenizer, source), encoding="utf-8")
+
+
+def _write_weights(folder: Path, tensors: dict[str, torch.Tensor], max_shard_bytes: int) -> None:
+    """One file, or numbered shards with an index where one would be too large."""
+    if "bert.embeddings.word_embeddings.weight" in tensors and _is_bare(tensors):
+        tensors = {name.removeprefix("bert."): tensor for name, tensor in tensors.items()}
+    tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in sorted(tensors.items())}
+    shards = _shards(tensors, max_shard_bytes)
+    if len(shards) == 1:
+        save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+        return
+    places = {}
+    for number, names in enumerate(shards, start=1):
+        file = f"model-{number:05}-of-{len(shards):05}.safetensors"
+        save_file({name: tensors[name] for name in names}, folder / file, metadata={"format": "pt"})
+        places.update(dict.fromkeys(names, file))
+    total = sum(tensor.nbytes for tensor in tensors.values())
+    index = {"metadata": {"total_size": total}, "weight_map": places}
+    (folder / "model.safetensors.index.json").write_text(json.dumps(index, indent=2) + "\n", encoding="utf-8")
+
+
+def _is_bare(tensors: dict[str, torch.Tensor]) -> bool:
+    """`BertModel` alone is stored without the `bert.` that every model with a head has."""
+    return all(name.startswith("bert.") for name in tensors)
+
+
+def _shards(tensors: dict[str, torch.Tensor], max_bytes: int) -> list[list[str]]:
+    shards: list[list[str]] = [[]]
+    size = 0
+    for name, tensor in tensors.items():
+        if shards[-1] and size + tensor.nbytes > max_bytes:
+            shards.append([])
+            size = 0
+        shards[-1].append(name)
+        size += tensor.nbytes
+    return shards
+
+
+def _flush(folder: Path) -> None:
+    """Ask the disk for every byte before the rename makes the folder visible."""
+    for path in [*folder.iterdir(), folder]:
+        handle = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
+
+def _google_prefix(folder: Path) -> Path | None:
+    """The checkpoint's prefix; where there are several, only Google's own name will do."""
+    if not (folder / "bert_config.json").is_file():
+        return None
+    indexes = sorted(folder.glob("*.ckpt*.index"))
+    named = [path for path in indexes if path.name == "bert_model.ckpt.index"] or indexes
+    return named[0].with_suffix("") if len(named) == 1 else None
+
+
+def tokenizer_of(folder: Path) -> Tokenizer | None:
+    """The tokenizer of a model folder, where it has one."""
+    if not any((folder / name).is_file() for name in ("tokenizer.json", "vocab.txt")):
+        return None
+    return Tokenizer.from_folder(folder, lowercase=_google_prefix(folder) is None or not _has_capitals(folder))
+
+
+def _has_capitals(folder: Path) -> bool:
+    """Google's folders do not say whether they are cased; a vocabulary with capitals can only be."""
+    pieces = (folder / "vocab.txt").read_text(encoding="utf-8", errors="replace").split("\n")
+    return any(piece != piece.lower() for piece in pieces if not piece.startswith("["))
+
+
+def max_length_of(folder: Path, config: BertConfig) -> int:
+    """`sentence_bert_config.json` says what a sentence model was trained for; otherwise the positions do."""
+    settings = folder / "sentence_bert_config.json"
+    if not settings.is_file():
+        return config.max_position_embeddings
+    length = read_json(settings).get("max_seq_length")
+    if length is None:
+        return config.max_position_embeddings
+    if not isinstance(length, int) or not 3 <= length <= config.max_position_embeddings:
+        raise InputError(
+            f"{settings}: max_seq_length must be from 3 to {config.max_position_embeddings}, not {length!r}"
+        )
+    return length

@@ -1,0 +1,67 @@
+"""`bertsmith VERB`: results on stdout, everything else on stderr.
+
+Exit codes: 0 done, 1 failed, 2 bad usage or input, 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import sys
+
+from cyclopts import App, CycloptsError
+
+import bertsmith
+from bertsmith.errors import BertsmithError, InputError
+
+__all__ = ["VERBS", "app", "main", "run"]
+
+# Verbs are loaded when they are called, so the list of them stands here; a test keeps it true.
+VERBS = {
+    "convert": "Write a model as a Hugging Face folder.",
+    "demo": "Show fill-in in Chinese and sentence search in English, on real weights.",
+    "embed": "Turn texts, one a line, into vectors.",
+    "fill": "Say what stands at each [MASK] of a text.",
+    "inspect": "Show a model's configuration, parameters per part, memory and tokenizer; no weights are loaded.",
+    "models": "List the models on this machine that can be opened by name.",
+}
+
+app = App(
+    name="bertsmith",
+    help="BERT, whole: from raw text to a served model.",
+    version=bertsmith.__version__,
+    help_format="plaintext",
+    help_epilogue="MODEL is a model folder, a name from `bertsmith models`, or a name on the hub.\n"
+    "Example: bertsmith fill albert-tiny-zh 中国的首都是[MASK]京。",
+)
+for verb, about in VERBS.items():
+    app.command(f"bertsmith.cli.{verb}:{verb}", name=verb, help=about)
+
+
+def main() -> None:
+    """The entry point of the `bertsmith` command."""
+    sys.exit(run(sys.argv[1:]))
+
+
+def run(arguments: list[str]) -> int:
+    """Run one command line; gives its exit code."""
+    try:
+        app(arguments, exit_on_error=False, print_error=True, result_action="return_value")
+    except CycloptsError:
+        return 2  # already printed
+    except InputError as error:
+        return _fail(error, 2)
+    except BertsmithError as error:
+        return _fail(error, 1)
+    except KeyboardInterrupt:
+        sys.stderr.write("\ninterrupted\n")
+        return 130
+    except BrokenPipeError:  # the reader of our output went away, as `head` does
+        sys.stderr.close()
+        return 1
+    except OSError as error:
+        return _fail(error, 1)
+    return 0
+
+
+def _fail(error: Exception, code: int) -> int:
+    sys.stderr.write(f"bertsmith: {error}\n")
+    return code

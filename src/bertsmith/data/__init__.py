@@ -1,0 +1,1 @@
+"""Batches; and, with pre-training, shards, pairs and masks."""

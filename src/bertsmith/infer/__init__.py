@@ -1,0 +1,1 @@
+"""The packed engine and what stands on it: fill and embed."""

@@ -1,0 +1,110 @@
+"""Self-attention over packed sequences.
+
+Shapes: T tokens in all, R rows that are read, H width, A heads, D = H / A; in one bucket n sequences of
+at most S keys and Q queries. Everything outside `attend` is (T, H) or (R, H) and knows no padding.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+if TYPE_CHECKING:
+    from bertsmith.config import BertConfig
+    from bertsmith.model.packing import Plan, Ragged, Reading
+
+__all__ = ["SelfAttention", "attend"]
+
+
+class SelfAttention(nn.Module):
+    """Queries, keys and values from one product; attention bucket by bucket; the output projection."""
+
+    def __init__(self, config: BertConfig) -> None:
+        super().__init__()
+        width = config.hidden_size
+        self.qkv = nn.Linear(width, 3 * width)
+        self.output = nn.Linear(width, width)
+        self.num_heads = config.num_attention_heads
+        self.dropout = config.attention_probs_dropout_prob
+
+    def forward(self, x: torch.Tensor, plan: Plan, *, maps: list[torch.Tensor] | None = None) -> torch.Tensor:
+        """(T, H) to (T, H). `maps` collects one (A, S, S) map of probabilities for each sequence."""
+        dropout = self.dropout if self.training else 0.0
+        qkv = self.qkv(x)  # (T, 3H)
+        if maps is None and _varlen_fits(qkv, dropout):
+            return self.output(_attend_varlen(qkv, plan, self.num_heads))
+        contexts = []
+        for rows, bucket in zip(qkv.split([b.num_rows for b in plan.buckets]), plan.buckets, strict=True):
+            grid = bucket.pad(rows).unflatten(-1, (3, self.num_heads, -1))  # (n, S, 3, A, D)
+            query, key, value = grid.permute(2, 0, 3, 1, 4)  # each (n, A, S, D)
+            if maps is not None:
+                maps.extend(_probabilities(query, key, bucket))
+            context = attend(query, key, value, bucket.mask, dropout)
+            contexts.append(bucket.unpad(context.transpose(1, 2).flatten(2)))
+        return self.output(_join(contexts))
+
+    def forward_rows(self, x: torch.Tensor, plan: Plan, reading: Reading) -> torch.Tensor:
+        """As `forward`, but only for the rows that are read: (T, H) to (R, H). Keys and values stay whole."""
+        dropout = self.dropout if self.training else 0.0
+        width = x.shape[-1]
+        weight, bias = self.qkv.weight, self.qkv.bias
+        q = F.linear(x.index_select(0, reading.rows), weight[:width], bias[:width])  # (R, H)
+        kv = F.linear(x, weight[width:], bias[width:])  # (T, 2H)
+        contexts = []
+        parts = zip(
+            q.split([rows.num_rows for rows in reading.queries]),
+            kv.split([bucket.num_rows for bucket in plan.buckets]),
+            reading.queries,
+            plan.buckets,
+            strict=True,
+        )
+        for q_rows, kv_rows, rows, bucket in parts:
+            if not rows.num_rows:
+                continue
+            key, value = bucket.pad(kv_rows).unflatten(-1, (2, self.num_heads, -1)).permute(2, 0, 3, 1, 4)
+            query = rows.pad(q_rows).unflatten(-1, (self.num_heads, -1)).transpose(1, 2)  # (n, A, Q, D)
+            context = attend(query, key, value, bucket.mask, dropout)
+            contexts.append(rows.unpad(context.transpose(1, 2).flatten(2)))
+        return self.output(_join(contexts))
+
+
+def attend(
+    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, mask: torch.Tensor | None, dropout: float
+) -> torch.Tensor:
+    """softmax(Q Kᵀ / √D) V for one bucket, by the fastest kernel that torch has for the device."""
+    if mask is not None:
+        mask = mask[:, None, None, :].expand(-1, 1, query.shape[2], -1)  # (n, 1, Q, S)
+    return F.scaled_dot_product_attention(query, key, value, attn_mask=mask, dropout_p=dropout)
+
+
+def _join(parts: list[torch.Tensor]) -> torch.Tensor:
+    return parts[0] if len(parts) == 1 else torch.cat(parts)
+
+
+def _probabilities(query: torch.Tensor, key: torch.Tensor, bucket: Ragged) -> list[torch.Tensor]:
+    """The attention maps of a bucket, each cut to its sequence's own length."""
+    scores = query @ key.transpose(-1, -2) * query.shape[-1] ** -0.5  # (n, A, S, S)
+    if bucket.mask is None:
+        return list(scores.softmax(-1))
+    maps = scores.masked_fill(~bucket.mask[:, None, None, :], float("-inf")).softmax(-1)
+    return [one[:, :size, :size] for one, size in zip(maps, bucket.mask.sum(1).tolist(), strict=True)]
+
+
+def _varlen_fits(qkv: torch.Tensor, dropout: float) -> bool:
+    """Flash attention over the packed run itself: half precision on recent GPUs, and no dropout in it."""
+    if not qkv.is_cuda or dropout or qkv.dtype not in (torch.float16, torch.bfloat16):
+        return False
+    return torch.cuda.get_device_capability(qkv.device) >= (8, 0)
+
+
+def _attend_varlen(qkv: torch.Tensor, plan: Plan, num_heads: int) -> torch.Tensor:
+    from torch.nn.attention.varlen import varlen_attn
+
+    query, key, value = qkv.unflatten(-1, (3, num_heads, -1)).unbind(1)  # each (T, A, D)
+    bounds = F.pad(plan.lengths.cumsum(0), (1, 0)).to(qkv.device, torch.int32)
+    longest = int(plan.lengths[-1])
+    context = varlen_attn(query, key, value, bounds, bounds, longest, longest)
+    return context.flatten(1)  # type: ignore[union-attr]

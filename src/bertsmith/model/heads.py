@@ -1,0 +1,232 @@
+"""The heads: what stands on the encoder for each kind of task. Each model maps a packed batch to logits.
+
+Shapes: T tokens in all, B sequences, M masked positions, H width, V vocabulary, C classes or choices.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from bertsmith.errors import InputError
+from bertsmith.model.encoder import Encoder, activation, initialise
+from bertsmith.model.packing import cls_rows
+
+if TYPE_CHECKING:
+    from bertsmith.config import BertConfig
+
+__all__ = [
+    "KINDS",
+    "BertModel",
+    "ChoiceModel",
+    "Classifier",
+    "MaskedLM",
+    "PairModel",
+    "PreTrainingLogits",
+    "PreTrainingModel",
+    "SpanModel",
+    "Tagger",
+    "build",
+]
+
+
+class BertModel(nn.Module):
+    """An encoder and perhaps a head. `kind` names the head; `pooled` says whether it reads the pooler."""
+
+    kind: ClassVar[str] = "encoder"
+    pooled: ClassVar[bool] = True
+
+    def __init__(self, config: BertConfig, *, pooler: bool | None = None) -> None:
+        super().__init__()
+        self.config = config
+        self.encoder = Encoder(config, pooler=self.pooled if pooler is None else pooler)
+
+
+class MaskedLMHead(nn.Module):
+    """Dense, activation, LayerNorm, then the tied embedding matrix with a bias of its own."""
+
+    def __init__(self, config: BertConfig) -> None:
+        super().__init__()
+        self.dense = nn.Linear(config.hidden_size, config.hidden_size)
+        self.activation = activation(config.hidden_act)
+        self.norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
+        self.bias = nn.Parameter(torch.zeros(config.vocab_size))
+
+    def forward(self, rows: torch.Tensor, embedding: torch.Tensor) -> torch.Tensor:
+        """(M, H) and the word embeddings (V, H) to (M, V)."""
+        return F.linear(self.norm(self.activation(self.dense(rows))), embedding, self.bias)
+
+
+class MaskedLM(BertModel):
+    """Which piece stands at each masked position."""
+
+    kind = "mlm"
+    pooled = False
+
+    def __init__(self, config: BertConfig, *, pooler: bool | None = None) -> None:
+        super().__init__(config, pooler=pooler)
+        self.mlm = MaskedLMHead(config)
+
+    def forward(
+        self,
+        input_ids: torch.Tensor,
+        token_type_ids: torch.Tensor | None,
+        lengths: torch.Tensor,
+        masked: torch.Tensor,
+    ) -> torch.Tensor:
+        """A packed batch and the rows `masked (M,)` to logits (M, V)."""
+        rows = self.encoder(input_ids, token_type_ids, lengths, read=masked).rows
+        return self.mlm(rows, self.encoder.embeddings.word.weight)
+
+
+class PairModel(BertModel):
+    """Whether B follows A. Class 0: it does; class 1: it is random, as in the original."""
+
+    kind = "pair"
+
+    def __init__(self, config: BertConfig, *, pooler: bool | None = None) -> None:
+        super().__init__(config, pooler=pooler)
+        self.pair = nn.Linear(config.hidden_size, 2)
+
+    def forward(
+        self, input_ids: torch.Tensor, token_type_ids: torch.Tensor | None, lengths: torch.Tensor
+    ) -> torch.Tensor:
+        """A packed batch to logits (B, 2)."""
+        return self.pair(self.encoder.encode_pooled(input_ids, token_type_ids, lengths))
+
+
+class PreTrainingLogits(NamedTuple):
+    """The two outputs of pre-training."""
+
+    mlm: torch.Tensor  # (M, V)
+    pair: torch.Tensor  # (B, 2)
+
+
+class PreTrainingModel(BertModel):
+    """Both pre-training tasks on one pass; the last layer computes masked positions and `[CLS]` only."""
+
+    kind = "pretraining"
+
+    def __init__(self, config: BertConfig, *, pooler: bool | None = None) -> None:
+        super().__init__(config, pooler=pooler)
+        self.mlm = MaskedLMHead(config)
+        self.pair = nn.Linear(config.hidden_size, 2)
+
+    def forward(
+        self,
+        input_ids: torch.Tensor,
+        token_type_ids: torch.Tensor | None,
+        lengths: torch.Tensor,
+        masked: torch.Tensor,
+    ) -> PreTrainingLogits:
+        """A packed batch and the rows `masked (M,)` to the logits of both tasks."""
+        first = cls_rows(lengths.cpu())
+        read = torch.cat((first, masked.cpu()))
+        rows = self.encoder(input_ids, token_type_ids, lengths, read=read).rows
+        pooled = self.encoder.pool(rows[: len(first)])
+        words = self.mlm(rows[len(first) :], self.encoder.embeddings.word.weight)
+        return PreTrainingLogits(words, self.pair(pooled))
+
+
+class Classifier(BertModel):
+    """A class for each sequence; with one label, a number (regression)."""
+
+    kind = "classification"
+
+    def __init__(self, config: BertConfig, *, pooler: bool | None = None) -> None:
+        super().__init__(config, pooler=pooler)
+        self.dropout = nn.Dropout(config.head_dropout)
+        self.classifier = nn.Linear(config.hidden_size, config.num_labels)
+
+    def forward(
+        self, input_ids: torch.Tensor, token_type_ids: torch.Tensor | None, lengths: torch.Tensor
+    ) -> torch.Tensor:
+        """A packed batch to logits (B, C)."""
+        pooled = self.encoder.encode_pooled(input_ids, token_type_ids, lengths)
+        return self.classifier(self.dropout(pooled))
+
+
+class ChoiceModel(BertModel):
+    """Which of C continuations fits; a question's choices are C sequences that follow each other."""
+
+    kind = "choice"
+
+    def __init__(self, config: BertConfig, *, pooler: bool | None = None) -> None:
+        super().__init__(config, pooler=pooler)
+        self.dropout = nn.Dropout(config.head_dropout)
+        self.classifier = nn.Linear(config.hidden_size, 1)
+
+    def forward(
+        self,
+        input_ids: torch.Tensor,
+        token_type_ids: torch.Tensor | None,
+        lengths: torch.Tensor,
+        num_choices: int,
+    ) -> torch.Tensor:
+        """A packed batch of B·C sequences to logits (B, C)."""
+        if len(lengths) % num_choices:
+            raise InputError(f"{len(lengths)} sequences do not make questions of {num_choices} choices")
+        pooled = self.encoder.encode_pooled(input_ids, token_type_ids, lengths)
+        scores: torch.Tensor = self.classifier(self.dropout(pooled))
+        return scores.view(-1, num_choices)
+
+
+class Tagger(BertModel):
+    """A class for each token, or for the tokens that are read."""
+
+    kind = "tagging"
+    pooled = False
+
+    def __init__(self, config: BertConfig, *, pooler: bool | None = None) -> None:
+        super().__init__(config, pooler=pooler)
+        self.dropout = nn.Dropout(config.head_dropout)
+        self.classifier = nn.Linear(config.hidden_size, config.num_labels)
+
+    def forward(
+        self,
+        input_ids: torch.Tensor,
+        token_type_ids: torch.Tensor | None,
+        lengths: torch.Tensor,
+        read: torch.Tensor | None = None,
+    ) -> torch.Tensor:
+        """A packed batch to logits (T, C), or (R, C) for the rows `read`."""
+        rows = self.encoder(input_ids, token_type_ids, lengths, read=read).rows
+        return self.classifier(self.dropout(rows))
+
+
+class SpanModel(BertModel):
+    """Where an answer starts and ends."""
+
+    kind = "span"
+    pooled = False
+
+    def __init__(self, config: BertConfig, *, pooler: bool | None = None) -> None:
+        super().__init__(config, pooler=pooler)
+        self.span = nn.Linear(config.hidden_size, 2)
+
+    def forward(
+        self, input_ids: torch.Tensor, token_type_ids: torch.Tensor | None, lengths: torch.Tensor
+    ) -> torch.Tensor:
+        """A packed batch to (T, 2): the logits of start and end."""
+        return self.span(self.encoder(input_ids, token_type_ids, lengths).rows)
+
+
+KINDS: dict[str, type[BertModel]] = {
+    model.kind: model
+    for model in (BertModel, PreTrainingModel, MaskedLM, PairModel, Classifier, ChoiceModel, Tagger, SpanModel)
+}
+
+
+def build(
+    config: BertConfig, kind: str = "encoder", *, pooler: bool | None = None, seed: int | None = None
+) -> BertModel:
+    """A new model with the original's initialisation; the same seed gives the same weights."""
+    with torch.device("meta"):  # torch's own initialisation would be thrown away
+        model = KINDS[kind](config, pooler=pooler)
+    model.to_empty(device="cpu")
+    generator = None if seed is None else torch.Generator().manual_seed(seed)
+    initialise(model, std=config.initializer_range, generator=generator)
+    return model

@@ -1,0 +1,50 @@
+"""What all tests share: real weights where they are installed, and a check that CI skipped none of them."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from typing import TYPE_CHECKING
+
+import pytest
+import torch
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+os.environ["HF_HUB_OFFLINE"] = "1"  # no test may reach for the network
+torch.set_num_threads(1)  # the tests themselves run side by side
+
+
+def absent(reason: str) -> None:
+    """Skip with a plain reason; on CI, where everything must be there, fail instead."""
+    if os.environ.get("CI"):
+        pytest.fail(f"on CI nothing may be missing: {reason}")
+    pytest.skip(reason)
+
+
+@pytest.fixture(scope="session")
+def real_folder() -> Callable[[str], Path]:
+    """The folder of a packaged model, by its name in `bertsmith models`."""
+    from bertsmith.bundle.catalogue import PACKAGED
+
+    def find(name: str) -> Path:
+        packaged = next(model for model in PACKAGED if model.name == name)
+        folder = packaged.find()
+        if folder is None:
+            absent(f"package {packaged.package} is not installed (make setup installs it)")
+        assert folder is not None
+        return folder
+
+    return find
+
+
+@pytest.fixture
+def chromium() -> str:
+    """The system's Chromium."""
+    path = shutil.which("chromium")
+    if path is None:
+        absent("no system Chromium (apt-get install chromium)")
+    assert path is not None
+    return path

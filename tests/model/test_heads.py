@@ -1,0 +1,168 @@
+"""Every head and every loss against `transformers`, forwards and backwards."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from twins import TINY, mixed_batch, padded, random_model, relative_error, their_twin, unpadded
+
+from bertsmith.bundle.fitting import split_names
+from bertsmith.errors import InputError
+from bertsmith.model.losses import classification_loss, pretraining_losses, span_loss
+
+
+def packed(batch):
+    return batch.input_ids, batch.token_type_ids, batch.lengths
+
+
+def check_gradients(model, theirs):
+    """Every parameter's gradient, to 1e-4 of its own largest entry.
+
+    The bias of the keys moves all scores of a query alike, which softmax does not see: its gradient is
+    zero but for rounding, and so is held against the largest gradient there is.
+    """
+    gradients = split_names({name: parameter.grad for name, parameter in model.named_parameters()})
+    others = dict(theirs.named_parameters())
+    assert set(gradients) == set(others)
+    largest = max(float(parameter.grad.abs().max()) for parameter in others.values())
+    for name, parameter in others.items():
+        if name.endswith("key.bias"):
+            assert float(gradients[name].abs().max()) < 1e-6 * largest, name
+        else:
+            assert relative_error(gradients[name], parameter.grad) < 1e-4, name
+
+
+def test_pretraining_logits_and_gradients():
+    model = random_model("pretraining")
+    theirs = their_twin(model)
+    batch = mixed_batch()
+    rng = torch.Generator().manual_seed(1)
+    masked = torch.randperm(len(batch.input_ids), generator=rng)[:21]
+    words = torch.randint(TINY.vocab_size, (21,), generator=rng)
+    pairs = torch.randint(2, (len(batch.lengths),), generator=rng)
+    labels = torch.full_like(batch.input_ids, -100).index_copy(0, masked, words)
+    grid = torch.nn.utils.rnn.pad_sequence(
+        list(labels.split(batch.lengths.tolist())), batch_first=True, padding_value=-100
+    )
+    output = theirs(**padded(batch), labels=grid, next_sentence_label=pairs)
+    logits = model(*packed(batch), masked)
+    losses = pretraining_losses(logits.mlm, words, logits.pair, pairs)
+    assert relative_error(logits.mlm, unpadded(output.prediction_logits, batch)[masked]) < 1e-5
+    assert relative_error(logits.pair, output.seq_relationship_logits) < 1e-5
+    torch.testing.assert_close(losses.total, output.loss)
+    losses.total.backward()
+    output.loss.backward()
+    check_gradients(model, theirs)
+
+
+@pytest.mark.parametrize("num_labels", [1, 3])
+def test_classification_and_regression_gradients(num_labels):
+    model = random_model("classification", TINY.derive(num_labels=num_labels, id2label=None))
+    theirs = their_twin(model)
+    batch = mixed_batch()
+    labels = torch.arange(7) % num_labels if num_labels > 1 else torch.linspace(-1, 1, 7)
+    output = theirs(**padded(batch), labels=labels)
+    logits = model(*packed(batch))
+    loss = classification_loss(logits, labels)
+    assert relative_error(logits, output.logits) < 1e-5
+    torch.testing.assert_close(loss, output.loss)
+    loss.backward()
+    output.loss.backward()
+    check_gradients(model, theirs)
+
+
+def test_span_gradients():
+    model = random_model("span")
+    theirs = their_twin(model)
+    batch = mixed_batch()
+    starts = batch.lengths // 3
+    ends = (starts + 2).minimum(batch.lengths - 1)
+    inputs = padded(batch)
+    output = theirs(**inputs)
+    logits = model(*packed(batch))
+    grid = torch.stack((output.start_logits, output.end_logits), dim=-1)
+    assert relative_error(logits, unpadded(grid, batch)) < 1e-5
+    # transformers lets padding take part in its span loss; the loss of the paper is over real tokens.
+    grid = grid.masked_fill(inputs["attention_mask"][..., None] == 0, float("-inf"))
+    reference = sum(torch.nn.functional.cross_entropy(grid[..., side], at) for side, at in enumerate((starts, ends))) / 2
+    loss = span_loss(logits, batch.lengths, torch.stack((starts, ends), dim=1))
+    torch.testing.assert_close(loss, reference)
+    loss.backward()
+    reference.backward()
+    check_gradients(model, theirs)
+
+
+def test_tagging_all_tokens_or_the_first_pieces_only():
+    model = random_model("tagging")
+    batch = mixed_batch()
+    with torch.no_grad():
+        theirs = unpadded(their_twin(model)(**padded(batch)).logits, batch)
+        assert relative_error(model(*packed(batch)), theirs) < 1e-5
+        read = torch.arange(0, len(batch.input_ids), 3)
+        assert relative_error(model(*packed(batch), read), theirs[read]) < 1e-5
+
+
+def test_mlm_and_pair_alone():
+    batch = mixed_batch()
+    masked = torch.tensor([3, 0, 60])
+    with torch.no_grad():
+        model = random_model("mlm")
+        theirs = unpadded(their_twin(model)(**padded(batch)).logits, batch)
+        assert relative_error(model(*packed(batch), masked), theirs[masked]) < 1e-5
+        model = random_model("pair")
+        assert relative_error(model(*packed(batch)), their_twin(model)(**padded(batch)).logits) < 1e-5
+
+
+def test_multiple_choice():
+    model = random_model("choice")
+    batch = mixed_batch(lengths=(7, 5, 33, 7, 64, 2))
+    inputs = {name: grid.view(2, 3, -1) for name, grid in padded(batch).items()}
+    with torch.no_grad():
+        assert relative_error(model(*packed(batch), 3), their_twin(model)(**inputs).logits) < 1e-5
+        with pytest.raises(InputError, match="4 choices"):
+            model(*packed(batch), 4)
+
+
+def test_counts_of_the_global_batch_divide_the_sums():
+    """Two halves, each divided by the whole's counts, add up to the whole."""
+    logits, labels = torch.randn(10, 5), torch.arange(10) % 5
+    pair, truth = torch.randn(4, 2), torch.tensor([0, 1, 1, 0])
+    whole = pretraining_losses(logits, labels, pair, truth).total
+    halves = sum(
+        pretraining_losses(
+            logits[part], labels[part], pair[pairs], truth[pairs], num_masked=10, num_pairs=4
+        ).total
+        for part, pairs in ((slice(3), slice(1)), (slice(3, 10), slice(1, 4)))
+    )
+    torch.testing.assert_close(whole, halves)
+
+
+@pytest.mark.parametrize("kind", ["pretraining", "classification", "span", "tagging", "choice"])
+def test_one_batch_is_learnt_by_heart(kind):
+    """Each loss falls when a small model sees one batch again and again, with dropout on."""
+    torch.manual_seed(0)
+    model = random_model(kind, TINY.derive(hidden_dropout_prob=0.1, attention_probs_dropout_prob=0.1)).train()
+    batch = mixed_batch(lengths=(7, 5, 33, 7, 64, 2))
+    masked = torch.arange(0, len(batch.input_ids), 7)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+
+    def losses():
+        if kind == "pretraining":
+            logits = model(*packed(batch), masked)
+            return pretraining_losses(logits.mlm, batch.input_ids[masked], logits.pair, torch.arange(6) % 2)
+        if kind == "span":
+            return [span_loss(model(*packed(batch)), batch.lengths, torch.stack((batch.lengths // 2, batch.lengths - 1), 1))]
+        if kind == "choice":
+            return [classification_loss(model(*packed(batch), 3), torch.tensor([2, 0]))]
+        if kind == "tagging":
+            return [classification_loss(model(*packed(batch)), batch.input_ids % 3)]
+        return [classification_loss(model(*packed(batch)), torch.arange(6) % 3)]
+
+    first = [loss.item() for loss in losses()]
+    for _ in range(150):
+        optimizer.zero_grad()
+        sum(losses()).backward()
+        optimizer.step()
+    model.eval()
+    for before, after in zip(first, losses(), strict=True):
+        assert after.item() < before / 2

@@ -1,0 +1,96 @@
+"""How a batch is cut into attention buckets."""
+
+from __future__ import annotations
+
+import doctest
+import random
+
+import pytest
+import torch
+from twins import random_model
+
+import bertsmith.model.packing as packing
+from bertsmith.model.packing import Plan, Ragged, plan_buckets
+
+CPU = torch.device("cpu")
+
+
+def test_examples_in_the_docstrings_hold():
+    assert doctest.testmod(packing).failed == 0
+
+
+def test_equal_lengths_need_no_padding():
+    plan = Plan.of(torch.tensor([9, 9, 9, 9]), CPU)
+    assert [bucket.places for bucket in plan.buckets] == [None]
+    assert plan.order is None
+
+
+@pytest.mark.parametrize("longest", [16, 64, 128, 512])
+@pytest.mark.parametrize("count", [8, 32, 200])
+def test_few_calls_when_all_lengths_differ(longest, count, monkeypatch):
+    """Not one attention call a length, and not one padded to the longest either."""
+    lengths = random.Random(0).sample(range(1, longest + 1), min(count, longest))
+    buckets = Plan.of(torch.tensor(lengths), CPU).buckets
+    assert len(buckets) <= 12
+    padded = sum(bucket.num_runs * bucket.width**2 for bucket in buckets)
+    exact = sum(length**2 for length in lengths)
+    calls = len(buckets) * max(packing.CALL_PRICE, packing.CALL_SHARE * exact)
+    assert padded + calls <= len(lengths) * max(lengths) ** 2 + packing.CALL_PRICE + packing.CALL_SHARE * exact
+
+
+def test_the_cut_is_the_cheapest_there_is(monkeypatch):
+    """Against all ways to cut eight lengths."""
+    monkeypatch.setattr(packing, "CALL_PRICE", 300)
+    rng = random.Random(3)
+    for _ in range(30):
+        lengths = sorted(rng.randint(1, 40) for _ in range(8))
+        call = max(300, int(packing.CALL_SHARE * sum(length**2 for length in lengths)))
+
+        def cost(sizes, lengths=lengths, call=call):
+            parts = torch.tensor(lengths).split(list(sizes))
+            return sum(call + len(part) * int(part.max()) ** 2 for part in parts)
+
+        every = [
+            [stop - start for start, stop in zip([0, *cuts], [*cuts, 8], strict=True)]
+            for cuts in ([place for place in range(1, 8) if number >> place & 1] for number in range(0, 256, 2))
+        ]
+        assert cost(plan_buckets(lengths)) == min(map(cost, every))
+
+
+def test_one_attention_call_per_bucket(monkeypatch):
+    calls = []
+    real = torch.nn.functional.scaled_dot_product_attention
+
+    def counted(*arguments, **options):
+        calls.append(arguments[0].shape)
+        return real(*arguments, **options)
+
+    monkeypatch.setattr(torch.nn.functional, "scaled_dot_product_attention", counted)
+    encoder = random_model("encoder").encoder
+    lengths = torch.tensor([5, 3, 9, 12, 1, 2, 30])
+    encoder(torch.ones(int(lengths.sum()), dtype=torch.int64), None, lengths)
+    assert len(calls) == len(encoder.layers) * len(Plan.of(lengths, CPU).buckets)
+    assert len(calls) < len(encoder.layers) * len(lengths)
+
+
+def test_pad_and_unpad_are_each_others_gradient():
+    ragged = Ragged.of(torch.tensor([3, 1, 2]), CPU)
+    rows = torch.randn(6, 4, dtype=torch.float64, requires_grad=True)
+    grid = ragged.pad(rows)
+    assert grid.shape == (3, 3, 4)
+    assert torch.equal(ragged.unpad(grid), rows)
+    assert (grid[~ragged.mask] == 0).all()
+    assert torch.autograd.gradcheck(ragged.pad, rows)
+    assert torch.autograd.gradcheck(ragged.unpad, torch.randn(3, 3, 4, dtype=torch.float64, requires_grad=True))
+
+
+def test_locate_finds_rows_in_any_order():
+    lengths = torch.tensor([4, 2, 5])
+    plan = Plan.of(lengths, CPU)
+    rows = torch.arange(11) * 10
+    arranged = plan.arrange(rows)
+    assert torch.equal(plan.restore(arranged), rows)
+    read = torch.tensor([9, 0, 5, 5, 4])
+    reading = plan.locate(read)
+    assert torch.equal(arranged[reading.rows][reading.back], rows[read])
+    assert sum(part.num_rows for part in reading.queries) == len(read)
