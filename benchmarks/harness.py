@@ -63,9 +63,7 @@ def measure_peak(repeats: int = 15) -> Peak:
 
 
 def take_turns(contenders: Mapping[str, Callable[[], object]], rounds: int) -> dict[str, list[float]]:
-    """Seconds of each contender in each round, all in one process, turn and turn about, after a warm-up."""
-    for run in contenders.values():
-        run()
+    """Seconds of each contender in each round, all in one process, turn and turn about; run each once before."""
     seconds: dict[str, list[float]] = {name: [] for name in contenders}
     for number in range(rounds):
         for name, run in contenders.items():
@@ -84,6 +82,19 @@ def ratio_interval(ours: Sequence[float], peer: Sequence[float]) -> tuple[float,
         draws.append(statistics.median(p for _, p in sample) / statistics.median(o for o, _ in sample))
     draws.sort()
     return statistics.median(peer) / statistics.median(ours), draws[50], draws[1949]
+
+
+def interval(ratio: tuple[float, float, float]) -> str:
+    """A ratio and its interval as people read it."""
+    return f"{ratio[0]:.2f}× ({ratio[1]:.2f}–{ratio[2]:.2f})"
+
+
+def verdict_table(verdicts: Sequence[tuple[str, str, str, bool]]) -> list[str]:
+    """Target against measurement, one row each; a miss is said as loudly as a hit."""
+    head = ["| what | target | measured (95% interval) | met |", "|---|---|---|---|"]
+    return head + [
+        f"| {what} | {target} | {got} | {'yes' if met else '**no**'} |" for what, target, got, met in verdicts
+    ]
 
 
 def show(name: str, title: str, lines: Sequence[str], *, keep: bool) -> None:

@@ -52,7 +52,9 @@ def their_twin(model: BertModel) -> transformers.PreTrainedModel:
     return theirs.eval()
 
 
-def mixed_batch(config: BertConfig = TINY, lengths: tuple[int, ...] = (7, 1, 33, 7, 64, 2, 20), seed: int = 0) -> PackedBatch:
+def mixed_batch(
+    config: BertConfig = TINY, lengths: tuple[int, ...] = (7, 1, 33, 7, 64, 2, 20), seed: int = 0
+) -> PackedBatch:
     """Sequences of mixed length with both segments in use.
 
     Never id 0: `transformers` gives the padding token's embedding no gradient, and we know no padding.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 import torch
-from twins import TINY, mixed_batch, padded, random_model, relative_error, their_twin, unpadded
 
 from bertsmith.config import BertConfig
 from bertsmith.errors import InputError
@@ -12,6 +11,7 @@ from bertsmith.model.encoder import initialise
 from bertsmith.model.heads import build
 from bertsmith.model.packing import cls_rows
 from bertsmith.model.padded import encode_padded
+from twins import TINY, mixed_batch, padded, random_model, relative_error, their_twin, unpadded
 
 
 @pytest.fixture(scope="module")
@@ -24,9 +24,7 @@ def test_every_hidden_state_and_attention_map_equals_transformers(activation):
     model = random_model("encoder", TINY.derive(hidden_act=activation))
     batch = mixed_batch()
     with torch.no_grad():
-        ours = model.encoder(
-            batch.input_ids, batch.token_type_ids, batch.lengths, hidden_states=True, attentions=True
-        )
+        ours = model.encoder(batch.input_ids, batch.token_type_ids, batch.lengths, hidden_states=True, attentions=True)
         theirs = their_twin(model)(**padded(batch), output_hidden_states=True, output_attentions=True)
     assert len(ours.hidden_states) == TINY.num_hidden_layers + 1
     for mine, other in zip(ours.hidden_states, theirs.hidden_states, strict=True):

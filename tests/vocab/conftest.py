@@ -26,13 +26,8 @@ the of house houses running unwanted tokenizer cafe café résumé Straße stra�
 def pieces() -> list[str]:
     """A vocabulary in id order: special tokens, ASCII with `##` forms, accents, and words of many scripts."""
     letters = string.ascii_letters + string.digits + "éèüößñçİıΣσςαβжя"
-    return [
-        *SPECIAL_TOKENS,
-        *string.punctuation,
-        *letters,
-        *(f"##{letter}" for letter in letters),
-        *dict.fromkeys(WORDS.split()),
-    ]
+    continued = [f"##{letter}" for letter in letters]
+    return list(dict.fromkeys([*SPECIAL_TOKENS, *string.punctuation, *letters, *continued, *WORDS.split()]))
 
 
 @pytest.fixture(scope="session")

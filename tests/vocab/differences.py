@@ -129,7 +129,7 @@ CLASSES = (
     ),
     DifferenceClass(
         "newer format character",
-        "Cf since Unicode 9: " + NEWER_FORMATS,
+        "Cf since Unicode 9: U+0890–0891, U+08E2, U+110CD, U+13430–13438 (later to 1343F)",
         "keeps them",
         "drop them",
         _any_of(NEWER_FORMATS, lambda char: unicodedata.category(char) == "Cf"),
@@ -143,9 +143,9 @@ CLASSES = (
     ),
     DifferenceClass(
         "former punctuation",
-        "U+166D CANADIAN SYLLABICS CHI SIGN and U+111C9 SHARADA SANDHI MARK, P* until Unicode 12 and 11",
+        "U+166D CANADIAN SYLLABICS CHI SIGN (So now) and U+111C9 SHARADA SANDHI MARK (Mn now), P* in Unicode 8",
         "splits the word at them",
-        "keep U+166D in the word; U+111C9 is an accent",
+        "keep them in the word, or (uncased) drop U+111C9 as an accent",
         _any_of(FORMER_PUNCTUATION, lambda char: not unicodedata.category(char).startswith("P")),
     ),
     DifferenceClass(
@@ -165,7 +165,7 @@ CLASSES = (
     ),
     DifferenceClass(
         "former accent",
-        "Mn once, a spacing mark (Mc) now: U+1734 HANUNOO SIGN PAMUDPOD (and, from Unicode 15 on, U+1171E)",
+        "Mn once, a spacing mark (Mc) now: U+1734 HANUNOO SIGN PAMUDPOD (and U+1171E after Unicode 14)",
         "drops them",
         "keep them",
         _any_of(FORMER_MARKS, lambda char: unicodedata.category(char) != "Mn"),
@@ -173,7 +173,8 @@ CLASSES = (
     ),
     DifferenceClass(
         "newer capital",
-        "capitals that the engine knows and the running Python does not yet",
+        "capitals of Unicode 16 and 17, unknown to an older Python: U+1C89, seven from U+A7CB to A7DC, Garay "
+        "U+10D50–10D65 and Beria Erfe U+16EA0–16EB8",
         "lowercases them",
         "leave them alone",
         _any_of(NEWER_CAPITALS, lambda char: char.lower() == char),

@@ -6,7 +6,7 @@ import random
 from typing import TYPE_CHECKING
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from bertsmith.vocab.tokenizer import SPECIAL_TOKENS, Tokenizer
@@ -48,6 +48,7 @@ def test_any_text_of_no_class_follows_the_plain_rules(pieces, lowercase):
     @settings(max_examples=200, deadline=None, derandomize=True, database=None)
     @given(st.text(st.characters(exclude_categories=["Cs"])))
     def check(text):
+        assume(not any(name in text for name in SPECIAL_TOKENS))
         different = disagreements(pieces, [text], lowercase=lowercase)
         assert not different or difference_class(text, lowercase=lowercase)
 
@@ -65,7 +66,7 @@ def test_the_classes_hold_no_character_that_agrees_and_miss_none_that_differs(lo
     assert different == [text for text in texts if difference_class(text, lowercase=lowercase)]
 
 
-@pytest.mark.parametrize("text", ["ΟΔΟΣ", "ΑΣ, Α", "x\U0001d165\U00016ff0y", "x\u302e\u0301\u1715y"])
+@pytest.mark.parametrize("text", ["ΟΔΟΣ", "ΑΣ, Α", "Α\0Σ", "ΑΣ\nΑ", "x\U0001d165\U00016ff0y", "x\u302e\u0301\u1715y"])
 def test_classes_that_depend_on_neighbours_are_seen(text):
     pieces = character_pieces([text, "ς"])
     assert len(difference_classes(text, lowercase=True)) == 1

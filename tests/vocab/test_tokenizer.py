@@ -71,7 +71,9 @@ def assert_parity(
 def assert_parity_all_ways(ours: Tokenizer, theirs: Any, texts: list[str]) -> None:
     """Singles, pairs, and both of them truncated to many lengths."""
     half = len(texts) // 2
-    first, second = texts[:half], texts[half : 2 * half]
+    first = texts[:half]
+    # `transformers` keeps all overflows of one side with all of the other: two long sides fill the memory.
+    second = [b if len(a) * len(b) < 10_000 else "" for a, b in zip(first, texts[half:], strict=False)]
     assert_parity(ours, theirs, texts)
     assert_parity(ours, theirs, first, second)
     assert_parity(ours, theirs, first[:60], max_length=3)
@@ -232,13 +234,31 @@ def test_truncation_and_padding_stored_in_tokenizer_json_are_ignored(tmp_path, p
 def test_threads_with_different_lengths_do_not_disturb_each_other(pieces, words):
     tokenizer = Tokenizer.from_pieces(pieces)
     texts = [text for text in make_texts(33, 60, words) if len(tokenizer.encode(text).ids) > 25]
-    lengths = list(range(3, 23)) * 5  # more lengths than the tokenizer keeps engines for
+    lengths = list(range(3, 23)) * 2  # more lengths than the tokenizer keeps engines for
     expected = {n: [e.ids for e in Tokenizer.from_pieces(pieces).encode_batch(texts, max_length=n)] for n in lengths}
     with ThreadPoolExecutor(8) as pool:
         results = pool.map(lambda n: [e.ids for e in tokenizer.encode_batch(texts, max_length=n)], lengths)
         for length, ids in zip(lengths, results, strict=True):
             assert ids == expected[length]
             assert texts and {len(row) for row in ids} == {length}
+
+
+@pytest.mark.parametrize("lengths", [(900, 700), (700, 900), (800, 800), (1500, 9), (9, 1500), (900, 899)])
+def test_two_long_sides_are_truncated_as_in_transformers(pieces, words, lengths):
+    ours = Tokenizer.from_pieces(pieces)
+    theirs = BertTokenizer(vocab={piece: number for number, piece in enumerate(pieces)})
+    source = " ".join(text for text in make_texts(34, 400, words, special_tokens=True) if len(text) < 300)
+    for start in range(0, 4000, 1000):
+        text, pair = source[start : start + lengths[0]], source[start + 5000 :][: lengths[1]]
+        for max_length in (28, 33):
+            assert_parity(ours, theirs, [text, "a " * lengths[0]], [pair, "b " * lengths[1]], max_length)
+
+
+@pytest.mark.parametrize(("first", "second", "kept"), [(8000, 7999, 255), (300, 50_000, 254), (9, 50_000, 9)])
+def test_huge_pairs_do_not_fill_the_memory_with_overflow(pieces, first, second, kept):
+    encoding = Tokenizer.from_pieces(pieces).encode("a " * first, "b " * second, max_length=512)
+    assert encoding.tokens == ["[CLS]", *["a"] * kept, "[SEP]", *["b"] * (509 - kept), "[SEP]"]
+    assert len(encoding.overflowing) < 30
 
 
 # Errors that say what is wrong
@@ -261,6 +281,11 @@ def test_threads_with_different_lengths_do_not_disturb_each_other(pieces, words)
 def test_texts_that_cannot_be_read_are_named(pieces, texts, pairs, message):
     with pytest.raises(InputError, match=message):
         Tokenizer.from_pieces(pieces).encode_batch(texts, pairs)
+
+
+def test_half_a_surrogate_far_into_a_long_pair_is_named(pieces):
+    with pytest.raises(TokenizerError, match=r"text 1 has half a surrogate pair .* at character 9000"):
+        Tokenizer.from_pieces(pieces).encode("a", "b" * 9000 + "\ud83d", max_length=16)
 
 
 @pytest.mark.parametrize(("pair", "max_length"), [(None, 2), (None, 0), (None, -1), ("b", 3)])

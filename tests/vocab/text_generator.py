@@ -68,7 +68,7 @@ def make_text(seed: int, index: int, words: Sequence[str] = (), *, special_token
     True
     """
     rng = random.Random(f"{seed}/{index}")
-    num_parts = rng.choice((0, 1, 1, 2, 3, 4, 6, 8, 12))
+    num_parts = 0 if rng.random() < 0.01 else rng.choice((1, 1, 2, 3, 4, 6, 8, 12))
     makers = [*_MAKERS, *([_special] if special_tokens else [])]
     parts = [rng.choice(makers)(rng, words) for _ in range(num_parts)]
     return rng.choice(("", "", " ", "-")).join(parts)

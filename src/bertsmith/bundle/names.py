@@ -42,7 +42,7 @@ _MODULES = {  # ours to theirs, longest first where one begins like another
     "span": "qa_outputs",
 }
 _LAYER_MODULES = {
-    "attention.output": "attention.output.dense",
+    "attention_output": "attention.output.dense",
     "attention_norm": "attention.output.LayerNorm",
     "up": "intermediate.dense",
     "down": "output.dense",

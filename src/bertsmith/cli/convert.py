@@ -21,8 +21,6 @@ def convert(
 ) -> None:
     """Write a model as a Hugging Face folder.
 
-    Example: `bertsmith convert uncased_L-12_H-768_A-12/ bert-base/`
-
     Parameters
     ----------
     source

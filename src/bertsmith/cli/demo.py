@@ -8,10 +8,7 @@ __all__ = ["demo"]
 
 
 def demo() -> None:
-    """Show fill-in in Chinese and sentence search in English, on real weights.
-
-    Example: `bertsmith demo`
-    """
+    """Show fill-in in Chinese and sentence search in English, on real weights."""
     from bertsmith.jobs import demo as job
 
     print_line(f"Fill-in, with {job.FILL_MODEL}:")

@@ -24,8 +24,6 @@ def embed(
 ) -> None:
     """Turn texts, one a line, into vectors.
 
-    Example: `bertsmith embed minilm --input texts.txt --output vectors.npy --normalize`
-
     Parameters
     ----------
     model

@@ -13,14 +13,12 @@ __all__ = ["fill"]
 
 def fill(
     model: str,
-    text: str,
+    text: Annotated[str, Parameter(allow_leading_hyphen=True)],
     *,
     top: int = 5,
     as_json: Annotated[bool, Parameter(name="--json", negative="")] = False,
 ) -> None:
     """Say what stands at each [MASK] of a text.
-
-    Example: `bertsmith fill albert-tiny-zh "今天天气很[MASK]。" --top 3`
 
     Parameters
     ----------

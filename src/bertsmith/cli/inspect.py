@@ -22,8 +22,6 @@ def inspect(
 ) -> None:
     """Show a model's configuration, parameters per part, memory and tokenizer; no weights are loaded.
 
-    Examples: `bertsmith inspect base`, `bertsmith inspect minilm --json`, `bertsmith inspect folder/ --tensors`
-
     Parameters
     ----------
     path

@@ -14,14 +14,32 @@ from bertsmith.errors import BertsmithError, InputError
 
 __all__ = ["VERBS", "app", "main", "run"]
 
-# Verbs are loaded when they are called, so the list of them stands here; a test keeps it true.
+# Verbs are loaded when they are called, so what `--help` says of each stands here: what it does, and an example.
 VERBS = {
-    "convert": "Write a model as a Hugging Face folder.",
-    "demo": "Show fill-in in Chinese and sentence search in English, on real weights.",
-    "embed": "Turn texts, one a line, into vectors.",
-    "fill": "Say what stands at each [MASK] of a text.",
-    "inspect": "Show a model's configuration, parameters per part, memory and tokenizer; no weights are loaded.",
-    "models": "List the models on this machine that can be opened by name.",
+    "convert": (
+        "Write a model as a Hugging Face folder.",
+        "bertsmith convert uncased_L-12_H-768_A-12/ bert-base/",
+    ),
+    "demo": (
+        "Show fill-in in Chinese and sentence search in English, on real weights.",
+        "bertsmith demo",
+    ),
+    "embed": (
+        "Turn texts, one a line, into vectors.",
+        "bertsmith embed minilm --input texts.txt --output vectors.npy --normalize",
+    ),
+    "fill": (
+        "Say what stands at each [MASK] of a text.",
+        "bertsmith fill albert-tiny-zh 今天天气很[MASK]。 --top 3",
+    ),
+    "inspect": (
+        "Show a model's configuration, parameters per part, memory and tokenizer; no weights are loaded.",
+        "bertsmith inspect base, or bertsmith inspect minilm --json",
+    ),
+    "models": (
+        "List the models on this machine that can be opened by name.",
+        "bertsmith models",
+    ),
 }
 
 app = App(
@@ -29,11 +47,11 @@ app = App(
     help="BERT, whole: from raw text to a served model.",
     version=bertsmith.__version__,
     help_format="plaintext",
-    help_epilogue="MODEL is a model folder, a name from `bertsmith models`, or a name on the hub.\n"
-    "Example: bertsmith fill albert-tiny-zh 中国的首都是[MASK]京。",
+    suppress_keyboard_interrupt=False,
+    help_epilogue="MODEL is a model folder, a name from `bertsmith models`, or a name on the hub.",
 )
-for verb, about in VERBS.items():
-    app.command(f"bertsmith.cli.{verb}:{verb}", name=verb, help=about)
+for verb, (about, example) in VERBS.items():
+    app.command(f"bertsmith.cli.{verb}:{verb}", name=verb, help=f"{about}\n\nExample: {example}")
 
 
 def main() -> None:

@@ -14,8 +14,6 @@ __all__ = ["models"]
 def models(*, as_json: Annotated[bool, Parameter(name="--json", negative="")] = False) -> None:
     """List the models on this machine that can be opened by name.
 
-    Example: `bertsmith models`
-
     Parameters
     ----------
     as_json

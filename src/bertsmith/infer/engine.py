@@ -58,8 +58,6 @@ class Engine:
         progress: Callable[[int], object] | None = None,
     ) -> np.ndarray:
         """One float32 vector a text, (N, H). `progress` is told how many texts each batch finished."""
-        if isinstance(texts, str):
-            raise InputError("embed takes a list of texts, not one text")
         vectors = torch.empty(len(texts), self.model.config.hidden_size)
         for numbers, batch in self._batches(texts, max_length):
             vectors[numbers] = embed_batch(self.model.encoder, batch, pool).cpu()
@@ -79,8 +77,7 @@ class Engine:
         budget = _CPU_BUDGET if self.device.type == "cpu" else _GPU_BUDGET
         with torch.inference_mode():
             for start in range(0, len(texts), _TEXTS_AT_ONCE):
-                encodings = self.tokenizer.encode_batch(texts[start : start + _TEXTS_AT_ONCE], max_length=length)
-                ids = [encoding.ids for encoding in encodings]
+                ids = self.tokenizer.encode_ids(texts[start : start + _TEXTS_AT_ONCE], max_length=length)
                 for chosen in by_token_budget([len(sequence) for sequence in ids], budget):
                     batch = PackedBatch.of([ids[number] for number in chosen])
                     yield [start + number for number in chosen], batch.to(self.device)

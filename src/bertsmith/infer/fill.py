@@ -29,8 +29,8 @@ def fill_text(model: BertModel, tokenizer: Tokenizer, text: str, *, top: int, ma
     """For each `[MASK]`, in order, the `top` likeliest pieces."""
     if not isinstance(model, MaskedLM | PreTrainingModel):
         raise InputError(f"this model cannot fill in: it is of kind {model.kind!r} and has no masked-word head")
-    if not 1 <= top <= model.config.vocab_size:
-        raise InputError(f"top must be from 1 to {model.config.vocab_size}, not {top}")
+    if not 1 <= top <= tokenizer.vocab_size:
+        raise InputError(f"top must be from 1 to {tokenizer.vocab_size}, not {top}")
     encoding = tokenizer.encode(text)
     if tokenizer.mask_id not in encoding.ids:
         raise InputError(f"nothing to fill in: write {tokenizer.mask_token} where a word is wanted")
@@ -41,7 +41,8 @@ def fill_text(model: BertModel, tokenizer: Tokenizer, text: str, *, top: int, ma
     masked = (batch.input_ids == tokenizer.mask_id).nonzero()[:, 0]
     rows = model.encoder(batch.input_ids, batch.token_type_ids, batch.lengths, read=masked).rows
     logits = model.mlm(rows, model.encoder.embeddings.word.weight)
-    scores, numbers = logits.softmax(-1).topk(top)
+    # A model may have more rows than its tokenizer has pieces; those rows have no name to give.
+    scores, numbers = logits.softmax(-1)[:, : tokenizer.vocab_size].topk(top)
     return [
         [Candidate(tokenizer.piece(number), score) for number, score in zip(*pair, strict=True)]
         for pair in zip(numbers.tolist(), scores.tolist(), strict=True)

@@ -20,13 +20,12 @@ __all__ = ["SelfAttention", "attend"]
 
 
 class SelfAttention(nn.Module):
-    """Queries, keys and values from one product; attention bucket by bucket; the output projection."""
+    """Queries, keys and values from one product; then attention bucket by bucket."""
 
     def __init__(self, config: BertConfig) -> None:
         super().__init__()
         width = config.hidden_size
         self.qkv = nn.Linear(width, 3 * width)
-        self.output = nn.Linear(width, width)
         self.num_heads = config.num_attention_heads
         self.dropout = config.attention_probs_dropout_prob
 
@@ -35,7 +34,7 @@ class SelfAttention(nn.Module):
         dropout = self.dropout if self.training else 0.0
         qkv = self.qkv(x)  # (T, 3H)
         if maps is None and _varlen_fits(qkv, dropout):
-            return self.output(_attend_varlen(qkv, plan, self.num_heads))
+            return _attend_varlen(qkv, plan, self.num_heads)
         contexts = []
         for rows, bucket in zip(qkv.split([b.num_rows for b in plan.buckets]), plan.buckets, strict=True):
             grid = bucket.pad(rows).unflatten(-1, (3, self.num_heads, -1))  # (n, S, 3, A, D)
@@ -44,7 +43,7 @@ class SelfAttention(nn.Module):
                 maps.extend(_probabilities(query, key, bucket))
             context = attend(query, key, value, bucket.mask, dropout)
             contexts.append(bucket.unpad(context.transpose(1, 2).flatten(2)))
-        return self.output(_join(contexts))
+        return _join(contexts)
 
     def forward_rows(self, x: torch.Tensor, plan: Plan, reading: Reading) -> torch.Tensor:
         """As `forward`, but only for the rows that are read: (T, H) to (R, H). Keys and values stay whole."""
@@ -68,7 +67,7 @@ class SelfAttention(nn.Module):
             query = rows.pad(q_rows).unflatten(-1, (self.num_heads, -1)).transpose(1, 2)  # (n, A, Q, D)
             context = attend(query, key, value, bucket.mask, dropout)
             contexts.append(rows.unpad(context.transpose(1, 2).flatten(2)))
-        return self.output(_join(contexts))
+        return _join(contexts)
 
 
 def attend(
@@ -76,7 +75,7 @@ def attend(
 ) -> torch.Tensor:
     """softmax(Q Kᵀ / √D) V for one bucket, by the fastest kernel that torch has for the device."""
     if mask is not None:
-        mask = mask[:, None, None, :].expand(-1, 1, query.shape[2], -1)  # (n, 1, Q, S)
+        mask = mask.to(query.dtype)[:, None, None, :].expand(-1, 1, query.shape[2], -1)  # (n, 1, Q, S)
     return F.scaled_dot_product_attention(query, key, value, attn_mask=mask, dropout_p=dropout)
 
 
@@ -89,8 +88,9 @@ def _probabilities(query: torch.Tensor, key: torch.Tensor, bucket: Ragged) -> li
     scores = query @ key.transpose(-1, -2) * query.shape[-1] ** -0.5  # (n, A, S, S)
     if bucket.mask is None:
         return list(scores.softmax(-1))
-    maps = scores.masked_fill(~bucket.mask[:, None, None, :], float("-inf")).softmax(-1)
-    return [one[:, :size, :size] for one, size in zip(maps, bucket.mask.sum(1).tolist(), strict=True)]
+    maps = (scores + bucket.mask[:, None, None, :]).softmax(-1)
+    sizes = (bucket.mask == 0).sum(1).tolist()
+    return [one[:, :size, :size] for one, size in zip(maps, sizes, strict=True)]
 
 
 def _varlen_fits(qkv: torch.Tensor, dropout: float) -> bool:

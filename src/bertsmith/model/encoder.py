@@ -66,6 +66,7 @@ class Layer(nn.Module):
     def __init__(self, config: BertConfig) -> None:
         super().__init__()
         self.attention = SelfAttention(config)
+        self.attention_output = nn.Linear(config.hidden_size, config.hidden_size)
         self.attention_norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
         self.up = nn.Linear(config.hidden_size, config.intermediate_size)
         self.down = nn.Linear(config.intermediate_size, config.hidden_size)
@@ -83,9 +84,15 @@ class Layer(nn.Module):
         return self._finish(x.index_select(0, reading.rows), attended)
 
     def _finish(self, x: torch.Tensor, attended: torch.Tensor) -> torch.Tensor:
-        x = self.attention_norm(x + self.dropout(attended))
+        x = self.attention_norm(self._residual(x, attended, self.attention_output))
         inner = self.activation(self.up(x))  # (·, F)
-        return self.output_norm(x + self.dropout(self.down(inner)))
+        return self.output_norm(self._residual(x, inner, self.down))
+
+    def _residual(self, x: torch.Tensor, inner: torch.Tensor, dense: nn.Linear) -> torch.Tensor:
+        """The sum x + dropout(dense(inner)); without dropout the product is added to x + bias where it stands."""
+        if self.training and self.dropout.p:
+            return x + self.dropout(dense(inner))
+        return (x + dense.bias).addmm_(inner, dense.weight.t())
 
 
 @dataclass(frozen=True)

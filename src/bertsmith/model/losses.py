@@ -58,5 +58,5 @@ def span_loss(logits: torch.Tensor, lengths: torch.Tensor, spans: torch.Tensor) 
     ragged = Ragged.of(lengths.cpu(), logits.device)
     grid = ragged.pad(logits)  # (B, S, 2)
     if ragged.mask is not None:
-        grid = grid.masked_fill(~ragged.mask[:, :, None], float("-inf"))
+        grid = grid.masked_fill(ragged.mask[:, :, None] < 0, float("-inf"))
     return F.cross_entropy(grid, spans)

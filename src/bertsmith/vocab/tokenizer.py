@@ -107,19 +107,11 @@ class Tokenizer:
         self, texts: Sequence[str], pairs: Sequence[str] | None = None, *, max_length: int | None = None
     ) -> list[Encoding]:
         """Encode many texts (or pairs of texts) at once, on all cores."""
-        if pairs is not None and len(pairs) != len(texts):
-            raise InputError(f"{len(texts)} texts cannot be paired with {len(pairs)}")
-        if not all(isinstance(text, str) for text in (*texts, *(pairs or ()))):  # a tuple passes as a pair
-            raise TokenizerError(_why_unreadable([*texts, *(pairs or [])]))
-        engine = self._engine(max_length, pairs is not None)
-        rows: Iterable[str | tuple[str, str]] = texts if pairs is None else zip(texts, pairs, strict=True)
-        try:
-            if pairs is not None and max_length is not None:
-                rows = [self._shorten(text, pair, max_length) for text, pair in zip(texts, pairs, strict=True)]
-            encodings: list[Encoding] = engine.encode_batch(list(rows))
-        except (TypeError, UnicodeEncodeError) as error:
-            raise TokenizerError(_why_unreadable([*texts, *(pairs or [])])) from error
-        return encodings
+        return self._encode(texts, pairs, max_length, offsets=True)
+
+    def encode_ids(self, texts: Sequence[str], *, max_length: int | None = None) -> list[list[int]]:
+        """The ids of many texts and nothing else: as `encode_batch`, without the time that offsets take."""
+        return [row.ids for row in self._encode(texts, None, max_length, offsets=False)]
 
     def decode(self, ids: Sequence[int]) -> str:
         """Join pieces into text; special tokens are left out."""
@@ -207,26 +199,46 @@ class Tokenizer:
     def __setstate__(self, state: tuple[str, dict[str, str]]) -> None:
         self.__init__(Engine.from_str(state[0]), state[1])  # type: ignore[misc]
 
+    def _encode(
+        self, texts: Sequence[str], pairs: Sequence[str] | None, max_length: int | None, *, offsets: bool
+    ) -> list[Encoding]:
+        if isinstance(texts, str) or isinstance(pairs, str):
+            raise InputError("expected a list of texts, not one text")
+        if pairs is not None and len(pairs) != len(texts):
+            raise InputError(f"{len(texts)} texts cannot be paired with {len(pairs)}")
+        if not all(isinstance(text, str) for text in (*texts, *(pairs or ()))):  # a tuple passes as a pair
+            raise TokenizerError(_why_unreadable([*texts, *(pairs or [])]))
+        engine = self._engine(max_length, pairs is not None)
+        rows: Iterable[str | tuple[str, str]] = texts if pairs is None else zip(texts, pairs, strict=True)
+        try:
+            if pairs is not None and max_length is not None:
+                rows = [self._shorten(text, pair, max_length) for text, pair in zip(texts, pairs, strict=True)]
+            encode = engine.encode_batch if offsets else engine.encode_batch_fast
+            encodings: list[Encoding] = encode(list(rows))
+        except (TypeError, UnicodeEncodeError) as error:
+            raise TokenizerError(_why_unreadable([*texts, *(pairs or [])])) from error
+        return encodings
+
     def _special_id(self, role: str) -> int:
         number = self.id_of(self._names[role])
         assert number is not None, "the constructor checked it"
         return number
 
     def _shorten(self, text: str, pair: str, max_length: int) -> tuple[str, str]:
-        """Cut two long texts, between words, to what truncation can keep of them; the longer stays the longer.
+        """Cut long texts, between words, to what truncation can keep of them; the longer stays the longer.
 
         The engine keeps each overflow of one text with each overflow of the other: without this cut, a pair
         of 50,000 tokens each takes more than 12 GB on its way to 512.
         """
-        if min(len(text), len(pair)) <= 4 * max_length:
+        if max(len(text), len(pair)) <= 8 * max_length:
             return text, pair
         encode = self._engine(None, False).encode
         first, second = encode(text, add_special_tokens=False), encode(pair, add_special_tokens=False)
         if len(first) > len(second):
             end = _next_word(second, max_length)
-            return text[: _start(first, _next_word(first, end + 1))], pair[: _start(second, end)]
+            return _cut(text, first, _next_word(first, max(end + 1, max_length))), _cut(pair, second, end)
         end = _next_word(first, max_length)
-        return text[: _start(first, end)], pair[: _start(second, _next_word(second, max(end, max_length)))]
+        return _cut(text, first, end), _cut(pair, second, _next_word(second, max(end, max_length)))
 
     def _make_engine(self, max_length: int | None, paired: bool) -> Engine:
         """An engine of its own for each length, because the engine keeps its length as state."""
@@ -268,14 +280,14 @@ def _complete(engine: Engine, names: dict[str, str]) -> None:
 
 def _next_word(encoding: Encoding, number: int) -> int:
     """The first token from `number` on that begins a word, or the number of tokens."""
-    tokens = encoding.tokens
-    later = range(number, len(tokens))
-    return next((index for index in later if not tokens[index].startswith("##")), len(tokens))
+    words = encoding.word_ids
+    later = range(number, len(words))
+    return next((index for index in later if words[index] != words[index - 1]), len(words))
 
 
-def _start(encoding: Encoding, number: int) -> int | None:
-    """Where a token begins in the text; None behind the last one."""
-    return encoding.offsets[number][0] if number < len(encoding) else None
+def _cut(text: str, encoding: Encoding, number: int) -> str:
+    """The text before a token, all of it where there is no such token."""
+    return text[: encoding.offsets[number][0]] if number < len(encoding) else text
 
 
 def _read_pieces(path: Path) -> list[str]:

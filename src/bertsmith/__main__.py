@@ -1,0 +1,5 @@
+"""`python -m bertsmith`."""
+
+from bertsmith.cli.main import main
+
+main()
