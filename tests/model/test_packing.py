@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import bertsmith.model.packing as packing
-from bertsmith.model.packing import Plan, Ragged, plan_buckets, sequence_price
+from bertsmith.model.packing import Plan, Ragged, plan_buckets
 from twins import random_model
 
 CPU = torch.device("cpu")
@@ -43,13 +43,14 @@ def test_the_cut_is_the_cheapest_there_is(monkeypatch):
     rng = random.Random(3)
     for _ in range(30):
         lengths = sorted(rng.randint(1, 60) for _ in range(8))
-        call = max(1000, int(packing.CALL_SHARE * sum(length * (length + packing.ROW_PRICE) for length in lengths)))
+        call = max(1000, int(packing.CALL_SHARE * sum(length**2 for length in lengths)))
 
         def cost(sizes, lengths=lengths, call=call):
             total = 0
             for part in torch.tensor(lengths).split(list(sizes)):
-                mixed = len(set(part.tolist())) > 1
-                total += call + len(part) * sequence_price(int(part.max()), mixed=mixed)[0]
+                longest = int(part.max())
+                copied = packing.COPY_PRICE if len(set(part.tolist())) > 1 else 0
+                total += call + len(part) * longest * (longest + copied)
             return total
 
         every = [
@@ -57,16 +58,6 @@ def test_the_cut_is_the_cheapest_there_is(monkeypatch):
             for cuts in ([place for place in range(1, 8) if number >> place & 1] for number in range(0, 256, 2))
         ]
         assert cost([count for count, _ in plan_buckets(lengths)]) == min(map(cost, every))
-
-
-def test_a_bucket_is_as_wide_as_its_longest_or_whole_vectors():
-    for lengths in ([7] * 5, [45] * 30, [64] * 4, [3, 9, 200, 201]):
-        done = 0
-        for count, width in plan_buckets(sorted(lengths)):
-            longest = sorted(lengths)[done + count - 1]
-            assert width in (longest, -(-longest // packing.VECTOR) * packing.VECTOR)
-            done += count
-        assert done == len(lengths)
 
 
 def test_one_attention_call_per_bucket(monkeypatch):

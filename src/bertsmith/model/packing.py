@@ -22,57 +22,41 @@ if TYPE_CHECKING:
 
 __all__ = ["Plan", "Ragged", "Reading", "cls_rows", "plan_buckets", "positions_of"]
 
-# Prices of attention in units of one query-key product of every head, as measured on two AVX-512 cores (7 ns with
-# 12 heads of 32): what a row costs besides its products, what copying it into a padded bucket and back costs, and
-# what a call costs.
-ROW_PRICE, COPY_PRICE, CALL_PRICE = 54, 40, 5_000
-# Keys that do not fill whole vectors cost torch's kernel on the CPU twice the time.
-VECTOR, TAIL_FACTOR = 16, 2
+# Prices in units of one query-key product of every head, as measured on two cores (7 ns with 12 heads of 32): of
+# one attention call, and of copying one row into a padded bucket and back.
+CALL_PRICE, COPY_PRICE = 5_000, 40
 # Where work is plenty a call is cheap beside it; this share of the whole keeps the buckets few all the same.
 CALL_SHARE = 1 / 32
 
 
-def plan_buckets(lengths: Sequence[int]) -> list[tuple[int, int]]:
-    """Cut sorted lengths into buckets of neighbours; gives the number of sequences and the width of each.
+def plan_buckets(lengths: Sequence[int]) -> list[int]:
+    """Cut sorted lengths into buckets of neighbours; gives the number of sequences in each.
 
-    The cheapest cut by dynamic programming over the distinct lengths; `sequence_price` prices a bucket.
+    The cheapest cut by dynamic programming over the distinct lengths. A bucket costs one call, (longest length)²
+    for each of its sequences, and the copying of its rows where they are not all of one length.
 
     >>> plan_buckets([5, 5, 5, 6, 200, 200])
-    [(4, 6), (2, 208)]
-    >>> plan_buckets([96, 512])
-    [(1, 96), (1, 512)]
+    [4, 2]
+    >>> plan_buckets([100, 500])
+    [1, 1]
     """
     counts = Counter(lengths)
     sizes = sorted(counts)
     total = list(accumulate((counts[size] for size in sizes), initial=0))
-    call = max(CALL_PRICE, int(CALL_SHARE * sum(length * (length + ROW_PRICE) for length in lengths)))
+    call = max(CALL_PRICE, int(CALL_SHARE * sum(length * length for length in lengths)))
     best, cut = [0], [0]
     for stop, size in enumerate(sizes, start=1):
-        mixed, alone = sequence_price(size, mixed=True)[0], sequence_price(size, mixed=False)[0]
+        mixed = size * (size + COPY_PRICE)
         costs = [best[start] + call + (total[stop] - total[start]) * mixed for start in range(stop - 1)]
-        costs.append(best[stop - 1] + call + counts[size] * alone)
+        costs.append(best[stop - 1] + call + counts[size] * size * size)
         cheapest = min(range(stop), key=costs.__getitem__)
         best.append(costs[cheapest])
         cut.append(cheapest)
     buckets, stop = [], len(sizes)
     while stop:
-        start = cut[stop]
-        width = sequence_price(sizes[stop - 1], mixed=stop - start > 1)[1]
-        buckets.append((total[stop] - total[start], width))
-        stop = start
+        buckets.append(total[stop] - total[cut[stop]])
+        stop = cut[stop]
     return buckets[::-1]
-
-
-def sequence_price(longest: int, *, mixed: bool) -> tuple[int, int]:
-    """The price of one sequence in a bucket, and the bucket's width: as long as its longest, or whole vectors.
-
-    Rows are copied where lengths are mixed or the width is more than the longest.
-    """
-    tail = TAIL_FACTOR if longest % VECTOR else 1
-    as_it_is = longest * (tail * (longest + ROW_PRICE) + COPY_PRICE * mixed)
-    whole = -(-longest // VECTOR) * VECTOR
-    rounded = whole * (whole + ROW_PRICE + COPY_PRICE)
-    return (rounded, whole) if rounded < as_it_is else (as_it_is, longest)
 
 
 @dataclass(frozen=True)
@@ -90,12 +74,12 @@ class Ragged:
     mask: torch.Tensor | None = None  # (n, S) to add to scores: 0 where there is a row, -inf where there is none
 
     @classmethod
-    def of(cls, counts: torch.Tensor, device: torch.device, width: int | None = None) -> Ragged:
-        """Lay out runs of the given lengths in a grid of a width, or as wide as the longest.
+    def of(cls, counts: torch.Tensor, device: torch.device) -> Ragged:
+        """Lay out runs of the given lengths in a grid as wide as the longest.
 
         Runs of 3 and 1 rows in a (2, 3) grid take the places 0, 1, 2 and 3.
         """
-        width = width or int(counts.max())
+        width = int(counts.max())
         num_rows = int(counts.sum())
         if num_rows == width * len(counts):
             return cls(num_rows, len(counts), width)
@@ -183,10 +167,9 @@ class Plan:
             order = _runs(cls_rows(lengths)[ranks], ranked)
             place = _inverse(order)
             order = order.to(device)
-        sizes, widths = zip(*plan_buckets(ranked.tolist()), strict=True)
-        parts = zip(ranked.split(sizes), widths, strict=True)
-        buckets = [Ragged.of(counts, device, width) for counts, width in parts]
-        return cls(ranked, order, place, list(sizes), buckets, device)
+        sizes = plan_buckets(ranked.tolist())
+        buckets = [Ragged.of(counts, device) for counts in ranked.split(sizes)]
+        return cls(ranked, order, place, sizes, buckets, device)
 
     def arrange(self, rows: torch.Tensor) -> torch.Tensor:
         """The given order to the encoder's."""
