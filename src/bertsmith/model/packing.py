@@ -26,7 +26,7 @@ __all__ = ["Plan", "Ragged", "Reading", "cls_rows", "plan_buckets", "positions_o
 # one attention call, and of copying one row into a padded bucket and back.
 CALL_PRICE, COPY_PRICE = 5_000, 40
 # Where work is plenty a call is cheap beside it; this share of the whole keeps the buckets few all the same.
-CALL_SHARE = 1 / 32
+CALL_SHARE = 1 / 16
 
 
 def plan_buckets(lengths: Sequence[int]) -> list[int]:
