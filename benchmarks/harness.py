@@ -46,9 +46,6 @@ class Peak:
     flops: float
     shape: str
 
-    def __str__(self) -> str:
-        return f"{self.flops / 1e9:.0f} GFLOP/s ({self.shape} {'×'.join(map(str, PEAK_SHAPES[self.shape]))})"
-
 
 def measure_peak(repeats: int = 15) -> Peak:
     """Best of the three named shapes, each by its median, into memory that is already there."""
@@ -62,14 +59,34 @@ def measure_peak(repeats: int = 15) -> Peak:
     return Peak(rates[best], best)
 
 
-def take_turns(contenders: Mapping[str, Callable[[], object]], rounds: int) -> dict[str, list[float]]:
-    """Seconds of each contender in each round, all in one process, turn and turn about; run each once before."""
+def take_turns(
+    contenders: Mapping[str, Callable[[], object]], rounds: int
+) -> tuple[dict[str, list[float]], list[Peak]]:
+    """Seconds of each contender in each round, all in one process, turn and turn about; run each once before.
+
+    The machine's peak is measured in every round too: on a shared machine it changes from minute to minute.
+    """
+    peaks = []
     seconds: dict[str, list[float]] = {name: [] for name in contenders}
     for number in range(rounds):
+        peaks.append(measure_peak(repeats=5))
         for name, run in contenders.items():
             seconds[name].append(_seconds(run))
         sys.stderr.write(f"round {number + 1} of {rounds}\n")
-    return seconds
+    return seconds, peaks
+
+
+def peak_share(operations: float, seconds: Sequence[float], peaks: Sequence[Peak]) -> float:
+    """Share of the peak, round by round against the peak of the same round; the median."""
+    pairs = zip(seconds, peaks, strict=True)
+    return statistics.median(operations / time / peak.flops for time, peak in pairs)
+
+
+def describe_peaks(peaks: Sequence[Peak]) -> str:
+    """The median of the rounds' peaks and their range."""
+    rates = [peak.flops / 1e9 for peak in peaks]
+    shapes = ", ".join(f"{name} {'×'.join(map(str, shape))}" for name, shape in PEAK_SHAPES.items())
+    return f"{statistics.median(rates):.0f} GFLOP/s ({min(rates):.0f}–{max(rates):.0f}), the best of {shapes}"
 
 
 def ratio_interval(ours: Sequence[float], peer: Sequence[float]) -> tuple[float, float, float]:

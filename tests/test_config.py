@@ -84,6 +84,7 @@ def test_transformers_reads_ours_and_we_read_theirs(tmp_path):
         ({"layer_norm_eps": 0}, "layer_norm_eps"),
         ({"model_type": "albert"}, "model_type"),
         ({"is_decoder": True}, "is_decoder"),
+        ({"tie_word_embeddings": False}, "tie_word_embeddings"),
         ({"position_embedding_type": "relative_key"}, "position_embedding_type"),
         ({"id2label": {0: "a", 2: "b"}}, "id2label"),
         ({"num_labels": 0}, "num_labels"),

@@ -33,9 +33,13 @@ _JSON_LIMIT = 64 * 2**20
 def read_json(path: Path) -> dict[str, Any]:
     """Read one JSON object of bounded size; every way it can fail is an `InputError` that names the file."""
     try:
-        if path.stat().st_size > _JSON_LIMIT:
+        if not path.is_file():
+            raise InputError(f"{path}: not a file")
+        with path.open("rb") as file:
+            data = file.read(_JSON_LIMIT + 1)
+        if len(data) > _JSON_LIMIT:
             raise InputError(f"{path}: larger than {_JSON_LIMIT} bytes, so not a configuration file")
-        content = json.loads(path.read_text(encoding="utf-8"))
+        content = json.loads(data.decode("utf-8"))
     except OSError as error:
         raise InputError(f"{path}: cannot be read ({error.strerror})") from error
     except (ValueError, RecursionError) as error:
@@ -58,7 +62,7 @@ class BertConfig(BaseModel):
     64
     """
 
-    model_config = ConfigDict(frozen=True, extra="allow", populate_by_name=True)
+    model_config = ConfigDict(frozen=True, extra="allow")
 
     vocab_size: Size = 30522
     hidden_size: Size = 768
@@ -82,7 +86,7 @@ class BertConfig(BaseModel):
     position_embedding_type: Literal["absolute"] = "absolute"
     is_decoder: Literal[False] = False
     add_cross_attention: Literal[False] = False
-    tie_word_embeddings: bool = True
+    tie_word_embeddings: Literal[True] = True
 
     @model_validator(mode="before")
     @classmethod
@@ -111,7 +115,7 @@ class BertConfig(BaseModel):
             raise ValueError("id2label: the label numbers must run from 0 without a gap")
         return self
 
-    def __init__(self, **values: Any) -> None:
+    def __init__(self, /, **values: Any) -> None:
         try:
             super().__init__(**values)
         except ValidationError as error:
@@ -132,7 +136,7 @@ class BertConfig(BaseModel):
         """The dropout before a classification head."""
         return self.hidden_dropout_prob if self.classifier_dropout is None else self.classifier_dropout
 
-    def derive(self, **changes: Any) -> BertConfig:
+    def derive(self, /, **changes: Any) -> BertConfig:
         """A copy with some values changed, checked again (`model_copy` would not check)."""
         return BertConfig(**{**self.model_dump(), **changes})
 

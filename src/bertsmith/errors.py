@@ -1,19 +1,17 @@
 """What can go wrong for a user, one small tree.
 
 BertsmithError            anything below; its text is one sentence for a person, with what to do
-├── InputError            what was given is wrong: a file, a value, a text (exit code 2)
-│   ├── ConfigError       a model configuration that cannot be; names the field
-│   ├── WeightsError      a weight file that is broken, hostile or does not fit the configuration
-│   ├── TokenizerError    a vocabulary that is broken, or text that no tokenizer can read
-│   └── ModelNotFoundError  a model name or folder that leads nowhere
-└── MissingExtraError     an optional part of Bertsmith is not installed (exit code 1)
+└── InputError            what was given is wrong: a file, a value, a text (exit code 2)
+    ├── ConfigError       a model configuration that cannot be; names the field
+    ├── WeightsError      a weight file that is broken, hostile or does not fit the configuration
+    ├── TokenizerError    a vocabulary that is broken, or text that no tokenizer can read
+    └── ModelNotFoundError  a model name or folder that leads nowhere
 """
 
 __all__ = [
     "BertsmithError",
     "ConfigError",
     "InputError",
-    "MissingExtraError",
     "ModelNotFoundError",
     "TokenizerError",
     "WeightsError",
@@ -42,10 +40,3 @@ class TokenizerError(InputError):
 
 class ModelNotFoundError(InputError):
     """No folder, local name or hub entry answers to this model's name."""
-
-
-class MissingExtraError(BertsmithError):
-    """An optional dependency is missing; the message holds the command that installs it."""
-
-    def __init__(self, job: str, extra: str) -> None:
-        super().__init__(f"{job} needs an optional part: pip install 'bertsmith[{extra}]'")

@@ -6,6 +6,7 @@ import json
 import pickle
 import struct
 import zipfile
+from collections import OrderedDict
 
 import pytest
 import torch
@@ -129,6 +130,8 @@ def test_old_spellings_and_bin_files(zipped, tmp_path):
     model = random_model("mlm")
     tensors = old_spellings(tensors_of(model))
     tensors["cls.predictions.decoder.bias"] = tensors.pop("cls.predictions.bias")
+    tensors = OrderedDict(tensors)
+    tensors._metadata = OrderedDict(version=1)  # what torch's own state dicts carry along
     torch.save(tensors, tmp_path / "pytorch_model.bin", _use_new_zipfile_serialization=zipped)
     (tmp_path / "config.json").write_text(TINY.to_json())
     again = read_bundle(tmp_path).model
@@ -222,6 +225,18 @@ def test_a_head_that_is_not_there_is_refused_or_made_new(saved):
     assert torch.equal(fresh.classifier.weight, again.classifier.weight)
 
 
+def test_a_fresh_pretraining_head_on_an_encoder(saved):
+    """A masked-word head holds a bias of its own beside whole layers; all of it is initialised."""
+    model, folder = saved("encoder")
+    fresh = read_bundle(folder, "pretraining", fresh_head=True).model
+    assert torch.equal(fresh.encoder.pooler.weight, model.encoder.pooler.weight)
+    assert (fresh.mlm.bias == 0).all()
+    assert (fresh.mlm.norm.weight == 1).all()
+    for parameter in (fresh.mlm.dense.weight, fresh.pair.weight):
+        assert 0 < parameter.abs().max() <= 0.04
+    assert not any(parameter.is_meta for parameter in fresh.parameters())
+
+
 @pytest.mark.parametrize("name", ["model.safetensors", "pytorch_model.bin", "legacy.bin"])
 def test_truncated_files_and_wrong_magic_are_one_clear_error(name, saved, tmp_path):
     model, folder = saved("encoder")
@@ -262,7 +277,7 @@ def test_a_hostile_pickle_is_not_run(tmp_path):
     assert not (tmp_path / "pwned").exists()
 
 
-def test_a_small_file_cannot_claim_a_large_tensor(tmp_path, monkeypatch):
+def test_a_small_file_cannot_claim_a_large_tensor(tmp_path):
     """A safetensors header, an expanded tensor and a patched pickle, each asking for far more than there is."""
     huge = TINY.derive(vocab_size=2**24, hidden_size=2**14, num_attention_heads=1)
     (tmp_path / "config.json").write_text(huge.to_json())
@@ -278,8 +293,54 @@ def test_a_small_file_cannot_claim_a_large_tensor(tmp_path, monkeypatch):
     torch.save({"word": torch.zeros(3_000_000)}, file, _use_new_zipfile_serialization=False)
     data = file.read_bytes()
     file.write_bytes(data.replace(struct.pack("<I", 3_000_000), struct.pack("<I", 2_000_000_000))[:5000])
-    with pytest.raises(WeightsError, match="claims 2000000000"):
+    with pytest.raises(WeightsError, match="claims 8000000000 bytes"):
         read_bundle(tmp_path)
+
+
+class Allocation:
+    """Unpickled by a loader that trusts numbers, this would take a terabyte."""
+
+    def __reduce__(self):
+        return torch.FloatTensor, (10**6, 10**6)
+
+
+@pytest.mark.parametrize("zipped", [True, False])
+def test_a_pickle_may_name_nothing_but_tensors(zipped, tmp_path):
+    (tmp_path / "config.json").write_text(TINY.to_json())
+    torch.save({"x": Allocation()}, tmp_path / "pytorch_model.bin", _use_new_zipfile_serialization=zipped)
+    with pytest.raises(WeightsError, match="which no file of weights needs"):
+        read_bundle(tmp_path)
+
+
+def test_many_tensors_may_not_share_one_small_storage(tmp_path):
+    (tmp_path / "config.json").write_text(TINY.to_json())
+    shared = torch.zeros(1000, 100)
+    torch.save({f"layer{number}": shared[:] for number in range(40)}, tmp_path / "pytorch_model.bin")
+    with pytest.raises(WeightsError, match="more than the file holds"):
+        read_bundle(tmp_path)
+
+
+def test_google_layout_beside_a_foreign_config(tmp_path):
+    """A `config.json` without weights does not hide a checkpoint."""
+    arrays = plain_bert()
+    (tmp_path / "config.json").write_text("{}")
+    (tmp_path / "bert_config.json").write_text(google_config(arrays).model_dump_json())
+    write_checkpoint(tmp_path / "bert_model.ckpt", arrays)
+    assert read_bundle(tmp_path).model.kind == "pretraining"
+
+
+def test_an_untied_decoder_is_refused(saved):
+    _, folder = saved("mlm")
+    tensors = load_file(folder / "model.safetensors")
+    tensors["cls.predictions.decoder.weight"] = torch.ones(96, 24)
+    save_file(tensors, folder / "model.safetensors")
+    with pytest.raises(WeightsError, match="tied"):
+        read_bundle(folder)
+    (folder / "config.json").write_text(
+        TINY.to_json().replace('"tie_word_embeddings": true', '"tie_word_embeddings": false')
+    )
+    with pytest.raises(InputError, match="tie_word_embeddings"):
+        read_bundle(folder)
 
 
 def test_a_compressed_zip_is_refused(tmp_path):

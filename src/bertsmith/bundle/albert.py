@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from bertsmith.bundle.weights import TensorInfo
+from bertsmith.bundle.weights import FLOATS, TensorInfo
 from bertsmith.config import BertConfig
 from bertsmith.errors import WeightsError
 
@@ -24,6 +24,8 @@ __all__ = ["FoldedAlbert", "fold_config", "is_albert"]
 _WORD = "bert.embeddings.word_embeddings.weight"
 _PROJECTION = "bert.embeddings.word_embeddings_2.weight"
 _SHARED = "bert.encoder.layer_shared."
+# How many times a file may grow when it is folded: the layers it shares, the width over the inner width.
+_MAX_GROWTH = 48
 
 
 def is_albert(source: WeightSource) -> bool:
@@ -48,10 +50,11 @@ class FoldedAlbert:
         self.path = source.path
         rows, inner = _matrix(source, _WORD)
         width, inner_too = _matrix(source, _PROJECTION)
-        if inner != inner_too:
-            raise WeightsError(
-                f"{self.path}: embedding factors ({rows}, {inner}) and ({width}, {inner_too}) do not join"
-            )
+        if inner != inner_too or not 1 <= width <= _MAX_GROWTH * inner:
+            factors = f"({rows}, {inner}) and ({width}, {inner_too})"
+            raise WeightsError(f"{self.path}: {factors} are not the factors of an embedding")
+        if num_layers > _MAX_GROWTH or any(re.search(r"encoder\.layer\.\d", name) for name in source.tensors):
+            raise WeightsError(f"{self.path}: one shared layer cannot stand for {num_layers}, or beside others")
         self.tensors: dict[str, TensorInfo] = {}
         for name, info in source.tensors.items():
             if name.startswith(_SHARED):
@@ -64,12 +67,12 @@ class FoldedAlbert:
     def read(self, name: str) -> torch.Tensor:
         """Bring one tensor into memory, folded where it must be."""
         if name == _WORD:
-            return self._source.read(_WORD) @ self._source.read(_PROJECTION).T
+            return self._source.read(_WORD).float() @ self._source.read(_PROJECTION).float().T
         return self._source.read(re.sub(r"encoder\.layer\.\d+\.", "encoder.layer_shared.", name))
 
 
 def _matrix(source: WeightSource, name: str) -> tuple[int, int]:
     shape = source.tensors[name].shape
-    if len(shape) != 2:
-        raise WeightsError(f"{source.path}: {name} has shape {shape}, not that of a matrix")
+    if len(shape) != 2 or source.tensors[name].dtype not in FLOATS:
+        raise WeightsError(f"{source.path}: {name} {shape} is not a matrix of floats")
     return shape[0], shape[1]

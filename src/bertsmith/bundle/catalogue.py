@@ -41,7 +41,7 @@ class PackagedModel:
 
     def read(self, folder: Path, kind: str | None = None, **options: object) -> Bundle:
         """Read the weights that `find` found."""
-        options["drop"] = options.get("drop") or self.drop
+        options["drop"] = (*self.drop, *(options.get("drop") or ()))  # type: ignore[misc]
         return read_bundle(folder, kind, tokenizer=self.tokenizer(folder), **options)  # type: ignore[arg-type]
 
     def tokenizer(self, folder: Path) -> Tokenizer:
@@ -104,18 +104,33 @@ def local_models() -> list[LocalModel]:
 
 def hub_cache() -> Path:
     """Where the hub's client keeps downloads, by its own environment variables."""
-    home = os.environ.get("HF_HOME") or Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "huggingface"
-    return Path(os.environ.get("HF_HUB_CACHE") or Path(home) / "hub")
+    if os.environ.get("HF_HUB_CACHE"):
+        return Path(os.environ["HF_HUB_CACHE"])
+    if os.environ.get("HF_HOME"):
+        return Path(os.environ["HF_HOME"]) / "hub"
+    return Path(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")) / "huggingface" / "hub"  # noqa: PTH111
 
 
 def _cached_models() -> list[LocalModel]:
+    """One entry a repository: the snapshot that `refs/main` names, or the newest where none is named."""
     found = []
     for repository in sorted(hub_cache().glob("models--*")):
-        for snapshot in sorted((repository / "snapshots").glob("*")):
-            if is_model_folder(snapshot) and _is_bert(snapshot):
-                name = repository.name.removeprefix("models--").replace("--", "/")
-                found.append(LocalModel(name, "hub cache", f"snapshot {snapshot.name[:8]}", snapshot))
+        snapshot = _current_snapshot(repository)
+        if snapshot is not None and is_model_folder(snapshot) and _is_bert(snapshot):
+            name = repository.name.removeprefix("models--").replace("--", "/")
+            found.append(LocalModel(name, "hub cache", f"snapshot {snapshot.name[:8]}", snapshot))
     return found
+
+
+def _current_snapshot(repository: Path) -> Path | None:
+    try:
+        snapshots = {path.name: path for path in (repository / "snapshots").iterdir()}
+        reference = repository / "refs" / "main"
+        named = reference.read_text(encoding="utf-8").strip() if reference.is_file() else None
+        newest = max(snapshots, key=lambda name: snapshots[name].stat().st_mtime, default=None)
+    except (OSError, UnicodeDecodeError):
+        return None
+    return snapshots.get(named or newest or "")
 
 
 def _is_bert(folder: Path) -> bool:

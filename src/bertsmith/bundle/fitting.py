@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 import torch
 
 from bertsmith.bundle.names import ARCHITECTURES, canonical_names, head_of, hugging_face_names, kind_of
-from bertsmith.errors import WeightsError
+from bertsmith.bundle.weights import FLOATS, list_some
+from bertsmith.errors import InputError, WeightsError
 from bertsmith.model.encoder import initialise
 from bertsmith.model.heads import KINDS
 
@@ -23,8 +24,6 @@ if TYPE_CHECKING:
     from bertsmith.model.heads import BertModel
 
 __all__ = ["fit", "published_config", "split_names", "tensors_of"]
-
-_FLOATS = ("float64", "float32", "float16", "bfloat16")
 
 
 def fit(
@@ -41,8 +40,13 @@ def fit(
     Tensors of heads that this kind has not are left out; so are those whose names begin with one of
     `drop`. With `fresh_head` a missing head or pooler is initialised instead of refused.
     """
-    named = canonical_names(name for name in source.tensors if not name.startswith(tuple(drop)))
+    try:
+        named = canonical_names(name for name in source.tensors if not name.startswith(tuple(drop)))
+    except WeightsError as error:
+        raise WeightsError(f"{source.path}: {error}") from error
     kind = kind or kind_of(named, config.architectures)
+    if kind not in KINDS:
+        raise InputError(f"{kind!r} is not a kind of model; there are {', '.join(KINDS)}")
     pooler = None if kind != "encoder" else any(name.startswith("bert.pooler.") for name in named)
     with torch.device("meta"):
         model = KINDS[kind](config, pooler=pooler)
@@ -94,18 +98,22 @@ def _judge(source: WeightSource, named: Mapping[str, str], expected: Mapping[str
     """Refuse a source that does not hold exactly what is expected."""
     missing = [name for name in expected if name not in named]
     if missing:
-        raise WeightsError(f"{source.path}: no tensor {_some(missing)}, which a {kind} model needs")
+        raise WeightsError(f"{source.path}: no tensor {list_some(missing)}, which a model of kind '{kind}' needs")
+    decoder = source.tensors.get("cls.predictions.decoder.weight")
+    words = expected["bert.embeddings.word_embeddings.weight"]
+    if decoder is not None and decoder.shape != words:
+        raise WeightsError(f"{source.path}: the decoder is {decoder.shape}, the embedding it is tied to {words}")
     extra = [named[name] for name in named if name not in expected and head_of(name) is None]
     if extra:
         raise WeightsError(
-            f"{source.path}: the configuration has no place for {_some(extra)}; "
+            f"{source.path}: the configuration has no place for {list_some(extra)}; "
             "if they are not part of the model, drop them by name (convert --drop PREFIX)"
         )
     for name, shape in expected.items():
         info = source.tensors[named[name]]
         if info.shape != shape:
             raise WeightsError(f"{source.path}: {named[name]} is {info.shape}, the configuration asks for {shape}")
-        if info.dtype not in _FLOATS:
+        if info.dtype not in FLOATS:
             raise WeightsError(f"{source.path}: {named[name]} is of type {info.dtype}, not a float")
 
 
@@ -127,7 +135,3 @@ def _materialise(model: BertModel, state: Mapping[str, torch.Tensor], seed: int)
             initialise(module, std=model.config.initializer_range, generator=generator)
     for parameter in model.parameters():
         parameter.requires_grad_(True)
-
-
-def _some(names: Sequence[str]) -> str:
-    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")

@@ -39,6 +39,7 @@ __all__ = [
     "google_checkpoint",
     "is_model_folder",
     "max_length_of",
+    "no_model_in",
     "open_model",
     "read_bundle",
     "tokenizer_of",
@@ -59,14 +60,17 @@ class Bundle:
 
 def is_model_folder(folder: Path) -> bool:
     """Whether a folder looks like a model of either layout."""
-    if (folder / "config.json").is_file():
-        return any((folder / name).is_file() for name in WEIGHT_FILES)
-    return _google_prefix(folder) is not None
+    return _has_weights(folder) or _google_prefix(folder) is not None
+
+
+def _has_weights(folder: Path) -> bool:
+    """Hugging Face's layout; it wins where both are there."""
+    return (folder / "config.json").is_file() and any((folder / name).is_file() for name in WEIGHT_FILES)
 
 
 def open_model(folder: Path) -> tuple[BertConfig, WeightSource]:
     """A folder's configuration and weights, whatever its layout, judged but not yet read."""
-    if (folder / "config.json").is_file():
+    if _has_weights(folder):
         config, source = BertConfig.from_file(folder / "config.json"), open_weights(folder)
         if is_albert(source):
             return fold_config(config), FoldedAlbert(source, config.num_hidden_layers)
@@ -74,15 +78,18 @@ def open_model(folder: Path) -> tuple[BertConfig, WeightSource]:
     checkpoint = google_checkpoint(folder)
     if checkpoint is not None:
         return BertConfig.from_file(folder / "bert_config.json"), GoogleWeights(checkpoint)
-    raise ModelNotFoundError(
-        f"{folder}: no model here; expected config.json with {WEIGHT_FILES[0]}, "
-        "or bert_config.json with bert_model.ckpt.index"
-    )
+    raise ModelNotFoundError(no_model_in(folder))
+
+
+def no_model_in(folder: Path) -> str:
+    """What to say of a folder that holds no model."""
+    expected = f"config.json with {WEIGHT_FILES[0]}, or bert_config.json with bert_model.ckpt.index"
+    return f"{folder}: no model here; expected {expected}"
 
 
 def google_checkpoint(folder: Path) -> GoogleCheckpoint | None:
     """Open the TensorFlow checkpoint of a folder of Google's layout; None for any other folder."""
-    prefix = None if (folder / "config.json").is_file() else _google_prefix(folder)
+    prefix = None if _has_weights(folder) else _google_prefix(folder)
     return None if prefix is None else GoogleCheckpoint(prefix)
 
 
@@ -151,7 +158,7 @@ def _write_files(folder: Path, bundle: Bundle, source: str, max_shard_bytes: int
 
 def _write_weights(folder: Path, tensors: dict[str, torch.Tensor], max_shard_bytes: int) -> None:
     """One file, or numbered shards with an index where one would be too large."""
-    if "bert.embeddings.word_embeddings.weight" in tensors and _is_bare(tensors):
+    if _is_bare(tensors):
         tensors = {name.removeprefix("bert."): tensor for name, tensor in tensors.items()}
     tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in sorted(tensors.items())}
     shards = _shards(tensors, max_shard_bytes)
@@ -208,13 +215,18 @@ def tokenizer_of(folder: Path) -> Tokenizer | None:
     """The tokenizer of a model folder, where it has one."""
     if not any((folder / name).is_file() for name in ("tokenizer.json", "vocab.txt")):
         return None
-    return Tokenizer.from_folder(folder, lowercase=_google_prefix(folder) is None or not _has_capitals(folder))
+    return Tokenizer.from_folder(folder, lowercase=_has_weights(folder) or not _has_capitals(folder))
 
 
 def _has_capitals(folder: Path) -> bool:
-    """Google's folders do not say whether they are cased; a vocabulary with capitals can only be."""
+    """Google's folders do not say whether they are cased; a vocabulary with words in capitals can only be.
+
+    (Its Chinese vocabulary, which is not cased, has the pieces `<S>` and `<T>`.)
+    """
+    if not (folder / "vocab.txt").is_file():
+        return False
     pieces = (folder / "vocab.txt").read_text(encoding="utf-8", errors="replace").split("\n")
-    return any(piece != piece.lower() for piece in pieces if not piece.startswith("["))
+    return any(piece.removeprefix("##").isalnum() and piece != piece.lower() for piece in pieces)
 
 
 def max_length_of(folder: Path, config: BertConfig) -> int:

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bertsmith.bundle.catalogue import PACKAGED, PackagedModel, local_models
-from bertsmith.bundle.folder import is_model_folder, read_bundle
-from bertsmith.errors import BertsmithError, MissingExtraError, ModelNotFoundError
+from bertsmith.bundle.folder import is_model_folder, no_model_in, read_bundle
+from bertsmith.errors import ModelNotFoundError
 
 if TYPE_CHECKING:
     from bertsmith.bundle.folder import Bundle
@@ -30,15 +30,15 @@ _OLD_HUB_FILES = ["pytorch_model*.bin", "pytorch_model.bin.index.json"]
 
 def find_model(name: str) -> tuple[Path, PackagedModel | None]:
     """The folder behind a model's name, and the package's entry if it is from one; may download."""
-    folder = Path(name).expanduser()
+    try:
+        folder = Path(name).expanduser()
+    except RuntimeError as error:
+        raise ModelNotFoundError(f"{name}: {error}") from error
     for candidate in (folder, folder / "model"):  # a run folder keeps its model in `model/`
         if is_model_folder(candidate):
             return candidate, None
     if folder.is_dir():
-        raise ModelNotFoundError(
-            f"{folder}: no model here; expected config.json with model.safetensors, "
-            "or bert_config.json with bert_model.ckpt.index"
-        )
+        raise ModelNotFoundError(no_model_in(folder))
     for packaged in PACKAGED:
         if packaged.name == name:
             return _installed(packaged), packaged
@@ -74,14 +74,12 @@ def _download(name: str) -> Path:
     except ImportError as error:
         raise ModelNotFoundError(
             f"{name}: no such folder, and no model of that name on this machine (bertsmith models lists them); "
-            f"to look on the hub: {MissingExtraError('downloading', 'hub')}"
+            "to look on the hub: pip install 'bertsmith[hub]'"
         ) from error
     try:
         folder = Path(snapshot_download(name, allow_patterns=_HUB_FILES))
         if not is_model_folder(folder):  # published before safetensors
             folder = Path(snapshot_download(name, allow_patterns=[*_HUB_FILES, *_OLD_HUB_FILES]))
-    except BertsmithError:
-        raise
     except Exception as error:  # the client raises many kinds, offline and online
         reason = str(error).strip().split("\n")[0]
         raise ModelNotFoundError(

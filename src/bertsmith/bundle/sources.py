@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from bertsmith.bundle.safetensors_file import SafetensorsFile
 from bertsmith.bundle.torch_file import TorchFile
+from bertsmith.bundle.weights import list_some
 from bertsmith.config import read_json
 from bertsmith.errors import WeightsError
 
@@ -42,7 +43,7 @@ class ShardedWeights:
             listed = {name for name, place in files.items() if place == file}
             wrong = sorted(listed ^ set(source.tensors))
             if wrong:
-                raise WeightsError(f"{index}: index and {file.name} do not agree on {_some(wrong)}")
+                raise WeightsError(f"{index}: index and {file.name} do not agree on {list_some(wrong)}")
             self.tensors.update(source.tensors)
 
     def read(self, name: str) -> torch.Tensor:
@@ -76,7 +77,3 @@ def _inside(index: Path, name: object) -> Path:
     ):
         raise WeightsError(f"{index}: points to {name!r:.120}, which is not a weight file in the same folder")
     return index.parent / name
-
-
-def _some(names: list[str]) -> str:
-    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")

@@ -10,12 +10,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     import torch
 
-__all__ = ["TensorInfo", "WeightSource"]
+__all__ = ["FLOATS", "TensorInfo", "WeightSource", "list_some"]
+
+FLOATS = ("float64", "float32", "float16", "bfloat16")
 
 
 @dataclass(frozen=True)
@@ -39,3 +41,9 @@ class WeightSource(Protocol):
 
     def read(self, name: str) -> torch.Tensor:
         """Bring one tensor into memory."""
+
+
+def list_some(names: Sequence[str]) -> str:
+    """The first few of many names, for an error; quoted where needed, because a hostile file names its tensors."""
+    shown = ", ".join(name if name.isprintable() else repr(name) for name in names[:3])
+    return shown + (f" and {len(names) - 3} more" if len(names) > 3 else "")

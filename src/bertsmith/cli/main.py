@@ -5,6 +5,8 @@ Exit codes: 0 done, 1 failed, 2 bad usage or input, 130 interrupted.
 
 from __future__ import annotations
 
+import io
+import os
 import sys
 
 from cyclopts import App, CycloptsError
@@ -61,8 +63,11 @@ def main() -> None:
 
 def run(arguments: list[str]) -> int:
     """Run one command line; gives its exit code."""
+    if isinstance(sys.stdout, io.TextIOWrapper):  # a terminal of another encoding shows what it can
+        sys.stdout.reconfigure(errors="backslashreplace")
     try:
         app(arguments, exit_on_error=False, print_error=True, result_action="return_value")
+        sys.stdout.flush()
     except CycloptsError:
         return 2  # already printed
     except InputError as error:
@@ -72,8 +77,8 @@ def run(arguments: list[str]) -> int:
     except KeyboardInterrupt:
         sys.stderr.write("\ninterrupted\n")
         return 130
-    except BrokenPipeError:  # the reader of our output went away, as `head` does
-        sys.stderr.close()
+    except BrokenPipeError:  # the reader of our output went away, as `head` does; nothing is left to flush
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except OSError as error:
         return _fail(error, 1)

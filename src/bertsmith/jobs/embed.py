@@ -37,8 +37,10 @@ def embed(
     """
     if output.suffix != ".npy":
         raise InputError(f"{output}: the output is a NumPy file, so its name must end in .npy")
-    if not output.absolute().parent.is_dir():
-        raise InputError(f"{output}: the folder {output.parent} does not exist")
+    if not output.absolute().parent.is_dir() or output.is_dir():
+        raise InputError(f"{output}: cannot be a file there; the folder {output.parent} does not exist, or it is one")
+    if not os.access(output.absolute().parent, os.W_OK):
+        raise InputError(f"{output}: the folder {output.parent} cannot be written to")
     texts = _read_lines(input)
     engine = load(model)
     vectors = engine.embed(

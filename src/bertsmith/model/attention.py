@@ -33,7 +33,7 @@ class SelfAttention(nn.Module):
         """(T, H) to (T, H). `maps` collects one (A, S, S) map of probabilities for each sequence."""
         dropout = self.dropout if self.training else 0.0
         qkv = self.qkv(x)  # (T, 3H)
-        if maps is None and _varlen_fits(qkv, dropout):
+        if maps is None and _varlen_fits(qkv, x.shape[-1] // self.num_heads, dropout):
             return _attend_varlen(qkv, plan, self.num_heads)
         contexts = []
         for rows, bucket in zip(qkv.split([b.num_rows for b in plan.buckets]), plan.buckets, strict=True):
@@ -67,7 +67,7 @@ class SelfAttention(nn.Module):
             query = rows.pad(q_rows).unflatten(-1, (self.num_heads, -1)).transpose(1, 2)  # (n, A, Q, D)
             context = attend(query, key, value, bucket.mask, dropout)
             contexts.append(rows.unpad(context.transpose(1, 2).flatten(2)))
-        return _join(contexts)
+        return _join(contexts) if contexts else x[:0]
 
 
 def attend(
@@ -93,11 +93,12 @@ def _probabilities(query: torch.Tensor, key: torch.Tensor, bucket: Ragged) -> li
     return [one[:, :size, :size] for one, size in zip(maps, sizes, strict=True)]
 
 
-def _varlen_fits(qkv: torch.Tensor, dropout: float) -> bool:
+def _varlen_fits(qkv: torch.Tensor, head_size: int, dropout: float) -> bool:
     """Flash attention over the packed run itself: half precision on recent GPUs, and no dropout in it."""
     if not qkv.is_cuda or dropout or qkv.dtype not in (torch.float16, torch.bfloat16):
         return False
-    return torch.cuda.get_device_capability(qkv.device) >= (8, 0)
+    fits = head_size % 8 == 0 and head_size <= 256
+    return fits and torch.cuda.get_device_capability(qkv.device) >= (8, 0)
 
 
 def _attend_varlen(qkv: torch.Tensor, plan: Plan, num_heads: int) -> torch.Tensor:

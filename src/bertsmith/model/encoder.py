@@ -90,7 +90,7 @@ class Layer(nn.Module):
 
     def _residual(self, x: torch.Tensor, inner: torch.Tensor, dense: nn.Linear) -> torch.Tensor:
         """The sum x + dropout(dense(inner)); without dropout the product is added to x + bias where it stands."""
-        if self.training and self.dropout.p:
+        if (self.training and self.dropout.p) or torch.is_autocast_enabled(x.device.type):
             return x + self.dropout(dense(inner))
         return (x + dense.bias).addmm_(inner, dense.weight.t())
 
@@ -143,6 +143,8 @@ class Encoder(nn.Module):
         if token_type_ids is None:
             token_type_ids = torch.zeros_like(input_ids)
         self._check(input_ids, token_type_ids, position_ids, lengths)
+        if read is not None and read.device.type == "cpu" and not bool(((read >= 0) & (read < len(input_ids))).all()):
+            raise InputError(f"read names rows outside the batch of {len(input_ids)} tokens")
         plan = Plan.of(lengths, input_ids.device)
         x = self.embeddings(*map(plan.arrange, (input_ids, token_type_ids, position_ids)))
         states, maps = [x], []

@@ -38,8 +38,12 @@ def pretraining_losses(
     num_pairs: int | None = None,
 ) -> PreTrainingLosses:
     """Cross-entropy of both tasks: (M, V) against (M,), and (B, 2) against (B,)."""
-    mlm = F.cross_entropy(mlm_logits, mlm_labels, reduction="sum") / (num_masked or len(mlm_labels))
-    pair = F.cross_entropy(pair_logits, pair_labels, reduction="sum") / (num_pairs or len(pair_labels))
+    counts = (
+        len(mlm_labels) if num_masked is None else num_masked,
+        len(pair_labels) if num_pairs is None else num_pairs,
+    )
+    mlm = F.cross_entropy(mlm_logits, mlm_labels, reduction="sum") / max(1, counts[0])
+    pair = F.cross_entropy(pair_logits, pair_labels, reduction="sum") / max(1, counts[1])
     return PreTrainingLosses(mlm, pair)
 
 

@@ -84,10 +84,10 @@ class Tokenizer:
         `lowercase` counts where neither file says it.
         """
         settings_file = folder / "tokenizer_config.json"
-        settings = read_json(settings_file) if settings_file.exists() else {}
+        settings = read_json(settings_file) if settings_file.is_file() else {}
         try:
             special_tokens = _special_tokens(settings)
-            if (folder / "tokenizer.json").exists():
+            if (folder / "tokenizer.json").is_file():
                 return cls(_read_engine(folder / "tokenizer.json"), special_tokens)
             return cls.from_pieces(
                 _read_pieces(folder / "vocab.txt"),
@@ -122,6 +122,8 @@ class Tokenizer:
         """The piece behind an id."""
         known = 0 <= number < self.vocab_size
         piece: str | None = self._engine(None, False).id_to_token(number) if known else None
+        if known and piece is None:  # a hole, as a vocabulary that lists a piece twice has
+            return f"[unused{number}]"
         if piece is None:
             raise TokenizerError(f"id {number} is outside the vocabulary of {self.vocab_size} pieces")
         return piece
