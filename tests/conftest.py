@@ -9,19 +9,14 @@ from typing import TYPE_CHECKING
 import pytest
 import torch
 
+from absence import absent
+
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
 os.environ["HF_HUB_OFFLINE"] = "1"  # no test may reach for the network
 torch.set_num_threads(1)  # the tests themselves run side by side
-
-
-def absent(reason: str) -> None:
-    """Skip with a plain reason; on CI, where everything must be there, fail instead."""
-    if os.environ.get("CI"):
-        pytest.fail(f"on CI nothing may be missing: {reason}")
-    pytest.skip(reason)
 
 
 @pytest.fixture(scope="session")
@@ -34,7 +29,6 @@ def real_folder() -> Callable[[str], Path]:
         folder = packaged.find()
         if folder is None:
             absent(f"package {packaged.package} is not installed (make setup installs it)")
-        assert folder is not None
         return folder
 
     return find
@@ -46,5 +40,4 @@ def chromium() -> str:
     path = shutil.which("chromium")
     if path is None:
         absent("no system Chromium (apt-get install chromium)")
-    assert path is not None
     return path

@@ -42,6 +42,7 @@ __all__ = [
     "no_model_in",
     "open_model",
     "read_bundle",
+    "refuse_existing",
     "tokenizer_of",
     "write_bundle",
 ]
@@ -125,8 +126,7 @@ def read_bundle(
 
 def write_bundle(folder: Path, bundle: Bundle, *, source: str, max_shard_bytes: int = MAX_SHARD_BYTES) -> None:
     """Write a Hugging Face folder: aside first, then renamed. `source` says in the card where it is from."""
-    if folder.exists():
-        raise InputError(f"{folder}: exists already; name a new folder, or remove it first")
+    refuse_existing(folder)
     parent = folder.absolute().parent
     try:
         parent.mkdir(parents=True, exist_ok=True)
@@ -141,6 +141,12 @@ def write_bundle(folder: Path, bundle: Bundle, *, source: str, max_shard_bytes: 
     except BaseException:
         shutil.rmtree(aside, ignore_errors=True)
         raise
+
+
+def refuse_existing(folder: Path) -> None:
+    """Nothing is ever written over: long work may ask this before it begins."""
+    if folder.exists():
+        raise InputError(f"{folder}: exists already; name a new folder, or remove it first")
 
 
 def _write_files(folder: Path, bundle: Bundle, source: str, max_shard_bytes: int) -> None:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from bertsmith.bundle.folder import google_checkpoint, write_bundle
+from bertsmith.bundle.folder import google_checkpoint, refuse_existing, write_bundle
 from bertsmith.bundle.resolve import find_model, load_bundle
-from bertsmith.errors import InputError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -22,8 +21,7 @@ def convert(source: str, target: Path, *, drop: Sequence[str] = ()) -> Bundle:
 
     Tensors whose names begin with one of `drop` are left out: heads that no BERT has.
     """
-    if target.exists():
-        raise InputError(f"{target}: exists already; name a new folder, or remove it first")
+    refuse_existing(target)
     folder, _ = find_model(source)
     checkpoint = google_checkpoint(folder)
     if checkpoint is not None:
