@@ -5,14 +5,18 @@ BertsmithError            anything below; its text is one sentence for a person,
     ├── ConfigError       a model configuration that cannot be; names the field
     ├── WeightsError      a weight file that is broken, hostile or does not fit the configuration
     ├── TokenizerError    a vocabulary that is broken, or text that no tokenizer can read
+    ├── CorpusError       raw text that cannot be read; names file and line
+    ├── ShardError        a data set that is broken, incomplete, or not the one that was meant
     └── ModelNotFoundError  a model name or folder that leads nowhere
 """
 
 __all__ = [
     "BertsmithError",
     "ConfigError",
+    "CorpusError",
     "InputError",
     "ModelNotFoundError",
+    "ShardError",
     "TokenizerError",
     "WeightsError",
 ]
@@ -36,6 +40,14 @@ class WeightsError(InputError):
 
 class TokenizerError(InputError):
     """A vocabulary cannot be used, or a text cannot be read by any tokenizer."""
+
+
+class CorpusError(InputError):
+    """Raw text cannot be read; the message names the file and the place in it."""
+
+
+class ShardError(InputError):
+    """A data set is broken, incomplete, or not the one that was meant."""
 
 
 class ModelNotFoundError(InputError):

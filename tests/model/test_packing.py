@@ -38,7 +38,7 @@ def test_the_cut_is_the_cheapest_there_is(monkeypatch):
     rng = random.Random(3)
     for _ in range(30):
         lengths = sorted(rng.randint(1, 60) for _ in range(8))
-        call = max(1000, int(packing.CALL_SHARE * sum(length**2 for length in lengths)))
+        call = max(1000, int(packing.CALL_SHARE * sum(n * (n + packing.COPY_PRICE) for n in lengths)))
 
         def cost(sizes, lengths=lengths, call=call):
             total = 0

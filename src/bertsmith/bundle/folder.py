@@ -7,9 +7,6 @@ back again as a Hugging Face folder that appears whole or not at all.
 from __future__ import annotations
 
 import json
-import os
-import shutil
-import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -24,6 +21,7 @@ from bertsmith.bundle.google_names import GoogleWeights
 from bertsmith.bundle.sources import WEIGHT_FILES, open_weights
 from bertsmith.config import BertConfig, read_json
 from bertsmith.errors import InputError, ModelNotFoundError, TokenizerError
+from bertsmith.folders import new_folder
 from bertsmith.vocab.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
@@ -42,7 +40,6 @@ __all__ = [
     "no_model_in",
     "open_model",
     "read_bundle",
-    "refuse_existing",
     "tokenizer_of",
     "write_bundle",
 ]
@@ -126,27 +123,8 @@ def read_bundle(
 
 def write_bundle(folder: Path, bundle: Bundle, *, source: str, max_shard_bytes: int = MAX_SHARD_BYTES) -> None:
     """Write a Hugging Face folder: aside first, then renamed. `source` says in the card where it is from."""
-    refuse_existing(folder)
-    parent = folder.absolute().parent
-    try:
-        parent.mkdir(parents=True, exist_ok=True)
-        aside = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=parent))
-    except OSError as error:
-        raise InputError(f"{parent}: cannot be written to ({error.strerror})") from error
-    try:
+    with new_folder(folder) as aside:
         _write_files(aside, bundle, source, max_shard_bytes)
-        _flush(aside)
-        aside.chmod(0o755)  # mkdtemp makes a private folder
-        aside.rename(folder)
-    except BaseException:
-        shutil.rmtree(aside, ignore_errors=True)
-        raise
-
-
-def refuse_existing(folder: Path) -> None:
-    """Nothing is ever written over: long work may ask this before it begins."""
-    if folder.exists():
-        raise InputError(f"{folder}: exists already; name a new folder, or remove it first")
 
 
 def _write_files(folder: Path, bundle: Bundle, source: str, max_shard_bytes: int) -> None:
@@ -196,16 +174,6 @@ def _shards(tensors: dict[str, torch.Tensor], max_bytes: int) -> list[list[str]]
         shards[-1].append(name)
         size += tensor.nbytes
     return shards
-
-
-def _flush(folder: Path) -> None:
-    """Ask the disk for every byte before the rename makes the folder visible."""
-    for path in [*folder.iterdir(), folder]:
-        handle = os.open(path, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
 
 
 def _google_prefix(folder: Path) -> Path | None:

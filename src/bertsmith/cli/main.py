@@ -42,6 +42,14 @@ VERBS = {
         "List the models on this machine that can be opened by name.",
         "bertsmith models",
     ),
+    "shards": (
+        "Turn raw text into token shards, ready for pre-training.",
+        "bertsmith shards corpus/ --tokenizer vocab/ --output data/",
+    ),
+    "vocab": (
+        "Learn a WordPiece vocabulary from raw text.",
+        "bertsmith vocab corpus/ --output vocab/ --size 30522",
+    ),
 }
 
 app = App(

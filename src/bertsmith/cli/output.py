@@ -12,7 +12,7 @@ from bertsmith.errors import InputError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-__all__ = ["percent", "print_json", "print_line", "print_table", "progress_bar", "read_text"]
+__all__ = ["percent", "print_json", "print_line", "print_note", "print_table", "progress_bar", "read_text"]
 
 
 def print_json(value: Any) -> None:
@@ -23,6 +23,11 @@ def print_json(value: Any) -> None:
 def print_line(text: str = "") -> None:
     """One line on stdout."""
     sys.stdout.write(text + "\n")
+
+
+def print_note(text: str) -> None:
+    """One line on stderr, for what is not a result."""
+    sys.stderr.write(f"bertsmith: {text}\n")
 
 
 def print_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
@@ -57,12 +62,21 @@ def read_text(argument: str) -> str:
 
 
 @contextmanager
-def progress_bar(what: str) -> Iterator[Callable[[int, int], None]]:
-    """A bar on stderr; the function it gives takes how many are newly done, and how many there are."""
+def progress_bar(what: str, *, in_bytes: bool = False) -> Iterator[Callable[[int, int], None]]:
+    """A bar on stderr; the function it gives takes how many are newly done, and how many there are (of bytes, or of things)."""
     from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+    from rich.progress import (
+        BarColumn,
+        DownloadColumn,
+        MofNCompleteColumn,
+        Progress,
+        ProgressColumn,
+        TextColumn,
+        TimeRemainingColumn,
+    )
 
-    columns = (TextColumn(what), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    count: ProgressColumn = DownloadColumn() if in_bytes else MofNCompleteColumn()
+    columns = (TextColumn(what), BarColumn(), count, TimeRemainingColumn())
     console = Console(stderr=True)
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
         task = bar.add_task(what, total=None)

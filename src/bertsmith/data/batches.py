@@ -38,21 +38,28 @@ class PackedBatch:
         return PackedBatch(self.input_ids.to(device), self.token_type_ids.to(device), self.lengths)
 
 
-def by_token_budget(lengths: Sequence[int], budget: int) -> Iterator[list[int]]:
+def by_token_budget(lengths: Sequence[int], budget: int, *, streams: int = 1) -> Iterator[list[int]]:
     """Group sequences into batches of at most `budget` tokens, longest first, neighbours of like length.
 
-    A sequence longer than the budget is a batch of its own.
+    A sequence longer than the budget is a batch of its own. With several `streams` that work side by side the
+    last batches get smaller, down to a quarter, so that all streams end at about the same time.
 
     >>> list(by_token_budget([3, 9, 4, 3], budget=7))
     [[1], [2, 0], [3]]
     """
+    remaining = sum(lengths)
     batch: list[int] = []
-    size = 0
+    size, limit = 0, _next_limit(budget, remaining, streams)
     for number in sorted(range(len(lengths)), key=lambda number: -lengths[number]):
-        if batch and size + lengths[number] > budget:
+        if batch and size + lengths[number] > limit:
             yield batch
-            batch, size = [], 0
+            remaining -= size
+            batch, size, limit = [], 0, _next_limit(budget, remaining, streams)
         batch.append(number)
         size += lengths[number]
     if batch:
         yield batch
+
+
+def _next_limit(budget: int, remaining: int, streams: int) -> int:
+    return budget if streams == 1 else min(budget, max(budget // 4, remaining // (2 * streams)))

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from bertsmith.bundle.folder import google_checkpoint, refuse_existing, write_bundle
+from bertsmith.bundle.folder import google_checkpoint, write_bundle
 from bertsmith.bundle.resolve import find_model, load_bundle
+from bertsmith.folders import refuse_existing
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

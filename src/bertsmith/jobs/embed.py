@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 import sys
-import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from bertsmith.errors import InputError
+from bertsmith.folders import write_whole
 from bertsmith.infer.engine import load
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ def embed(
         max_length=max_length,
         progress=None if progress is None else lambda done: progress(done, len(texts)),
     )
-    _write_whole(output, vectors)
+    write_whole(output, lambda file: np.save(file, vectors))
     return vectors.shape[0], vectors.shape[1]
 
 
@@ -70,18 +70,3 @@ def _read_lines(name: str) -> list[str]:
     if not lines:
         raise InputError(f"{name}: is empty; expected one text per line")
     return [line.removesuffix("\r") for line in lines]
-
-
-def _write_whole(path: Path, vectors: np.ndarray) -> None:
-    """Write aside, then rename: a reader sees the old file or the new one."""
-    handle, aside = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.absolute().parent)
-    try:
-        with os.fdopen(handle, "wb") as file:
-            np.save(file, vectors)
-        umask = os.umask(0)
-        os.umask(umask)
-        Path(aside).chmod(0o666 & ~umask)
-        Path(aside).replace(path)
-    except BaseException:
-        Path(aside).unlink(missing_ok=True)
-        raise

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 __all__ = ["SelfAttention", "attend"]
 
+_VECTOR = 16  # floats
+
 
 class SelfAttention(nn.Module):
     """Queries, keys and values from one product; then attention bucket by bucket."""
@@ -76,7 +78,21 @@ def attend(
     """softmax(Q Kᵀ / √D) V for one bucket, by the fastest kernel that torch has for the device."""
     if mask is not None:
         mask = mask.to(query.dtype)[:, None, None, :].expand(-1, 1, query.shape[2], -1)  # (n, 1, Q, S)
+    if _kernel_is_slow(query, key, dropout):
+        scores = (query @ key.transpose(-1, -2)).mul_(query.shape[-1] ** -0.5)  # (n, A, Q, S)
+        return (scores if mask is None else scores.add_(mask)).softmax(-1) @ value
     return F.scaled_dot_product_attention(query, key, value, attn_mask=mask, dropout_p=dropout)
+
+
+def _kernel_is_slow(query: torch.Tensor, key: torch.Tensor, dropout: float) -> bool:
+    """Torch's CPU kernel takes the keys behind the last whole vector one by one: half its time where keys are few.
+
+    Measured on AVX-512, one thread, 12 heads of 32: with 31 keys it takes 1.6 times what three plain steps take.
+    """
+    if query.is_cuda or dropout or query.requires_grad:
+        return False
+    num_keys = key.shape[2]
+    return _VECTOR < num_keys < 4 * _VECTOR and num_keys % _VECTOR > _VECTOR // 4
 
 
 def _join(parts: list[torch.Tensor]) -> torch.Tensor:

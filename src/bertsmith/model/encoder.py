@@ -85,8 +85,14 @@ class Layer(nn.Module):
 
     def _finish(self, x: torch.Tensor, attended: torch.Tensor) -> torch.Tensor:
         x = self.attention_norm(self._residual(x, attended, self.attention_output))
-        inner = self.activation(self.up(x))  # (·, F)
+        inner = self._activate(self.up(x))  # (·, F)
         return self.output_norm(self._residual(x, inner, self.down))
+
+    def _activate(self, inner: torch.Tensor) -> torch.Tensor:
+        """GELU where it stands when no gradient asks for what was there: the widest array need not be made twice."""
+        if self.activation is F.gelu and not inner.requires_grad:
+            return torch.ops.aten.gelu_(inner)
+        return self.activation(inner)
 
     def _residual(self, x: torch.Tensor, inner: torch.Tensor, dense: nn.Linear) -> torch.Tensor:
         """The sum x + dropout(dense(inner)); without dropout the product is added to x + bias where it stands."""

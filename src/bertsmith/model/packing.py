@@ -24,7 +24,7 @@ __all__ = ["Plan", "Ragged", "Reading", "cls_rows", "plan_buckets", "positions_o
 
 # Prices in units of one query-key product of every head, as measured on two cores (7 ns with 12 heads of 32): of
 # one attention call, and of copying one row into a padded bucket and back.
-CALL_PRICE, COPY_PRICE = 5_000, 40
+CALL_PRICE, COPY_PRICE = 5_000, 100
 # Where work is plenty a call is cheap beside it; this share of the whole keeps the buckets few all the same.
 CALL_SHARE = 1 / 16
 
@@ -43,7 +43,7 @@ def plan_buckets(lengths: Sequence[int]) -> list[int]:
     counts = Counter(lengths)
     sizes = sorted(counts)
     total = list(accumulate((counts[size] for size in sizes), initial=0))
-    call = max(CALL_PRICE, int(CALL_SHARE * sum(length * length for length in lengths)))
+    call = max(CALL_PRICE, int(CALL_SHARE * sum(length * (length + COPY_PRICE) for length in lengths)))
     best, cut = [0], [0]
     for stop, size in enumerate(sizes, start=1):
         mixed = size * (size + COPY_PRICE)

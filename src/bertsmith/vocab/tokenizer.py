@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any
 
 from tokenizers import Encoding, decoders, models, normalizers, pre_tokenizers, processors
@@ -113,6 +113,11 @@ class Tokenizer:
         """The ids of many texts and nothing else: as `encode_batch`, without the time that offsets take."""
         return [row.ids for row in self._encode(texts, None, max_length, offsets=False)]
 
+    def encode_plain(self, texts: Sequence[str]) -> list[list[int]]:
+        """Corpus text to ids: no `[CLS]` and `[SEP]` around it, and a special token's name in it is plain text."""
+        rows = self._plain_engine.encode_batch_fast(list(texts), add_special_tokens=False)
+        return [row.ids for row in rows]
+
     def decode(self, ids: Sequence[int]) -> str:
         """Join pieces into text; special tokens are left out."""
         text: str = self._engine(None, False).decode(list(ids), skip_special_tokens=True)
@@ -144,6 +149,25 @@ class Tokenizer:
     def lowercase(self) -> bool:
         """Whether text is lowercased first (an "uncased" model)."""
         return _lowercases(json.loads(self._text).get("normalizer"))
+
+    @property
+    def splits_at_spaces(self) -> bool:
+        """Whether these are BERT's own rules, under which no piece, and no rule, reaches across white space."""
+        description = json.loads(self._text)
+        kinds = [(description.get(part) or {}).get("type") for part in ("normalizer", "pre_tokenizer")]
+        plain = all(token["special"] for token in description.get("added_tokens", []))
+        return plain and kinds == ["BertNormalizer", "BertPreTokenizer"]
+
+    @property
+    def isolates_han(self) -> bool:
+        """Whether every Chinese character is a word of its own."""
+        return bool((json.loads(self._text).get("normalizer") or {}).get("handle_chinese_chars"))
+
+    @cached_property
+    def _plain_engine(self) -> Engine:
+        engine = Engine.from_str(self._text)
+        engine.encode_special_tokens = True
+        return engine
 
     @property
     def cls_id(self) -> int:

@@ -1,0 +1,92 @@
+"""Files and folders that appear whole or not at all."""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+import tempfile
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from bertsmith.errors import BertsmithError, InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from typing import BinaryIO
+
+__all__ = ["flush", "naming_full_disks", "new_folder", "refuse_existing", "write_whole"]
+
+
+def refuse_existing(folder: Path) -> None:
+    """Nothing is ever written over: long work may ask this before it begins."""
+    if folder.exists():
+        raise InputError(f"{folder}: exists already; name a new folder, or remove it first")
+
+
+@contextmanager
+def new_folder(folder: Path) -> Iterator[Path]:
+    """A folder to write into that takes its name when all went well, and is gone otherwise."""
+    refuse_existing(folder)
+    parent = folder.absolute().parent
+    try:
+        parent.mkdir(parents=True, exist_ok=True)
+        aside = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=parent))
+    except OSError as error:
+        raise InputError(f"{parent}: cannot be written to ({error.strerror})") from error
+    try:
+        with naming_full_disks(parent):
+            yield aside
+            for path in [*aside.iterdir(), aside]:
+                flush(path)
+            aside.chmod(0o755)  # mkdtemp makes a private folder
+            aside.rename(folder)
+    except BaseException:
+        shutil.rmtree(aside, ignore_errors=True)
+        raise
+
+
+def write_whole(path: Path, write: Callable[[BinaryIO], object]) -> None:
+    """Write a file aside, flush it, then rename: a reader sees the old file or the new one."""
+    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.absolute().parent)
+    aside = Path(name)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            write(file)
+            file.flush()
+            os.fsync(file.fileno())
+        aside.chmod(0o666 & ~_umask())
+        aside.replace(path)
+    except BaseException:
+        aside.unlink(missing_ok=True)
+        raise
+
+
+def flush(path: Path) -> None:
+    """Have the system put a file, or the names in a folder, on the disk now."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+@contextmanager
+def naming_full_disks(folder: Path) -> Iterator[None]:
+    """Turn "no space left" into an error that says where."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        free = shutil.disk_usage(folder).free
+        raise BertsmithError(
+            f"{folder}: the disk is full ({free / 2**20:,.0f} MiB free); make room and run the same command again"
+        ) from error
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask

@@ -1,0 +1,1 @@
+"""From files to documents: readers, cleaning, sentences, word bounds. No torch."""
