@@ -63,7 +63,7 @@ def read_text(argument: str) -> str:
 
 @contextmanager
 def progress_bar(what: str, *, in_bytes: bool = False) -> Iterator[Callable[[int, int], None]]:
-    """A bar on stderr; the function it gives takes how many are newly done, and how many there are (of bytes, or of things)."""
+    """A bar on stderr; the function it gives takes how many are newly done, and how many there are."""
     from rich.console import Console
     from rich.progress import (
         BarColumn,

@@ -15,6 +15,7 @@ import shutil
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from itertools import chain
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from bertsmith.data.index import INDEX_FILE, SPLITS, Index, read_index
@@ -23,15 +24,14 @@ from bertsmith.data.writing import Recipe, Unit, UnitRecord, read_record, write_
 from bertsmith.errors import CorpusError, InputError, ShardError
 from bertsmith.folders import naming_full_disks, write_whole
 from bertsmith.text.corpus import Corpus, CorpusOptions
+from bertsmith.text.sentences import SentenceMode
 from bertsmith.text.words import read_terms
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
-    from pathlib import Path
 
     from bertsmith.text.faults import Tally
     from bertsmith.text.readers import Document
-    from bertsmith.text.sentences import SentenceMode
     from bertsmith.vocab.tokenizer import Tokenizer
 
 __all__ = ["Built", "ShardOptions", "build_shards"]
@@ -231,7 +231,8 @@ def _index(tokenizer: Tokenizer, settings: dict[str, Any], tally: Tally, records
         options=settings,
         corpus={**tally.to_json(), "without_tokens": sum(record.num_without_tokens for record in records)},
         units=[record.digest for record in records],
-        **splits,
+        train=splits["train"],
+        holdout=splits["holdout"],
     )
 
 

@@ -15,6 +15,7 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -76,7 +77,7 @@ class ShardSet:
         shard, place = self._locate(number, self._documents, "document")
         first, last = shard.documents[place : place + 2].tolist()
         bounds = shard.sentences[first : last + 1].tolist()
-        return [shard.tokens[start:stop] for start, stop in zip(bounds, bounds[1:], strict=False)]
+        return [shard.tokens[start:stop] for start, stop in pairwise(bounds)]
 
     def sentence(self, number: int) -> np.ndarray:
         """The tokens of a sentence."""

@@ -12,7 +12,6 @@ import tempfile
 from dataclasses import asdict, dataclass
 from functools import lru_cache
 from itertools import chain
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -30,7 +29,6 @@ from bertsmith.data.index import (
 )
 from bertsmith.errors import ShardError
 from bertsmith.folders import naming_full_disks, write_whole
-from bertsmith.text.readers import Document
 from bertsmith.text.sentences import SentenceSplitter
 from bertsmith.text.words import ChineseWords
 from bertsmith.vocab.corpus_encoder import CorpusEncoder, Encoded
@@ -38,8 +36,10 @@ from bertsmith.vocab.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
+    from pathlib import Path
     from typing import BinaryIO
 
+    from bertsmith.text.readers import Document
     from bertsmith.text.sentences import SentenceMode
 
 __all__ = ["Recipe", "Unit", "UnitRecord", "read_record", "write_unit"]
@@ -175,7 +175,8 @@ class _ShardWriter:
         self._unknown_id = tokenizer.unk_id
         self._types = {name: part.dtype for name, part in layout(tokenizer.vocab_size, 0, 0, 0).items()}
         self._parts = {
-            name: tempfile.SpooledTemporaryFile(_IN_MEMORY, dir=folder, prefix=".part-") for name in self._types
+            name: tempfile.SpooledTemporaryFile(_IN_MEMORY, dir=str(folder), prefix=".part-")  # noqa: SIM115 see close
+            for name in self._types
         }
         self.num_documents = self._num_sentences = self._num_tokens = self._num_unknown = 0
 

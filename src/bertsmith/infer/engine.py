@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 __all__ = ["Engine", "load"]
 
 # Tokens in a batch: enough to keep the cores busy, few enough for the activations to stay in cache.
-_CPU_BUDGET = 2048
+_CPU_BUDGET = 1536
 _GPU_BUDGET = 32768
 # Texts are tokenised in pieces of this many, so that memory does not grow with the input.
 _TEXTS_AT_ONCE = 8192

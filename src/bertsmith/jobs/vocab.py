@@ -129,15 +129,18 @@ def vocab(
     tokenizer = Tokenizer.from_pieces(pieces, lowercase=not options.cased)
     with new_folder(output) as folder:
         tokenizer.save(folder, max_length=_MAX_LENGTH)
-    quality, compared = _qualities(tokenizer, rival, aside or words)
+    quality, compared = _qualities(tokenizer, rival, aside, words)
     return VocabResult(tokenizer, source.tally, len(words), bool(aside), quality, compared)
 
 
 def _qualities(
-    tokenizer: Tokenizer, rival: Tokenizer | None, words: Sequence[WordCount]
+    tokenizer: Tokenizer, rival: Tokenizer | None, aside: Sequence[WordCount], corpus: Sequence[WordCount]
 ) -> tuple[Quality, Quality | None]:
+    words = aside or corpus
     examples = choose_examples(tokenizer, words)
-    return measure(tokenizer, words, examples), measure(rival, words, examples) if rival else None
+    mine, theirs = (measure(side, words, corpus, examples) if side else None for side in (tokenizer, rival))
+    assert mine is not None
+    return mine, theirs
 
 
 def _jobs(corpus: Corpus, rules: WordRules, holdout: float, scratch: Path) -> Iterator[CountJob]:

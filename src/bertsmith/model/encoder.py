@@ -16,7 +16,7 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 from bertsmith.errors import InputError
-from bertsmith.model.attention import SelfAttention
+from bertsmith.model.attention import SelfAttention, project
 from bertsmith.model.packing import Plan, Reading, cls_rows, positions_of
 
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ class Layer(nn.Module):
 
     def _finish(self, x: torch.Tensor, attended: torch.Tensor) -> torch.Tensor:
         x = self.attention_norm(self._residual(x, attended, self.attention_output))
-        inner = self._activate(self.up(x))  # (·, F)
+        inner = self._activate(project(x, self.up))  # (·, F)
         return self.output_norm(self._residual(x, inner, self.down))
 
     def _activate(self, inner: torch.Tensor) -> torch.Tensor:

@@ -126,13 +126,13 @@ def _plain(raw: _Counted) -> Iterator[bytes]:
 
 
 def _gunzip(raw: _Counted) -> Iterator[bytes]:
-    with gzip.GzipFile(fileobj=io.BufferedReader(raw, BLOCK_SIZE)) as file:
+    with gzip.GzipFile(fileobj=io.BufferedReader(cast("io.RawIOBase", raw), BLOCK_SIZE)) as file:
         while block := file.read(BLOCK_SIZE):
             yield block
 
 
 def _unzstd(raw: _Counted) -> Iterator[bytes]:
-    """By Arrow's stream, which knows a file that was cut from one that has ended, and bounds what a block unpacks to."""
+    """By Arrow's stream: it tells a file that was cut from one that has ended, and bounds what is unpacked at once."""
     import pyarrow
 
     try:

@@ -1,9 +1,4 @@
-"""A corpus: documents from any number of sources, cleaned and counted, in a stable order.
-
-    corpus = Corpus(["books/", "web.jsonl.zst"], CorpusOptions(dedup=True), scratch)
-    for document in corpus: …
-    corpus.tally  # what was read, dropped and skipped
-"""
+"""A corpus: documents from any number of sources, cleaned and counted, in a stable order."""
 
 from __future__ import annotations
 

@@ -76,6 +76,9 @@ class Document:
             self.spool.unlink(missing_ok=True)
 
 
+Nothing = str | None  # what a reader gives for a document that it reported: always None
+
+
 @dataclass(frozen=True)
 class Reading:
     """What every reader is handed."""
@@ -90,9 +93,10 @@ class Reading:
         """The content of the source."""
         return read_blocks(self.source, self.progress)
 
-    def fault(self, place: str, cause: str, remedy: str = "") -> None:
+    def fault(self, place: str, cause: str, remedy: str = "") -> Nothing:
         """Report with the file's name."""
         self.tally.fault(f"{self.source.name}, {place}" if place else self.source.name, cause, remedy)
+        return None
 
 
 def read_source(reading: Reading) -> Iterator[Document]:

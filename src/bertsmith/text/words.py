@@ -28,7 +28,7 @@ class ChineseWords:
     def __init__(self, terms: Sequence[str] = ()) -> None:
         self._segmenter = rjieba.Jieba()
         for term in terms:
-            self._segmenter.add_word(term)
+            self._segmenter.add_word(term, None, None)
 
     def cut(self, text: str) -> list[str]:
         """The words of a text; put together again they are the text."""

@@ -113,7 +113,8 @@ class _ChunkTable(dict[str, int]):
         self._tokenizer = tokenizer
         self._continues = continues
         self._one_unit = one_unit
-        self._reset()
+        self._new: list[str] = []
+        self._tokens, self._bounds, self._num_characters = array("q"), array("q", [0]), 0
 
     def __missing__(self, chunk: str) -> int:
         number = self[chunk] = len(self)
@@ -147,15 +148,12 @@ class _ChunkTable(dict[str, int]):
         for ids in self._tokenizer.encode_plain(self._new):
             self._tokens.extend(ids)
             self._bounds.append(len(self._tokens))
-        self._num_characters += sum(map(len, self._new))
+        self._num_characters += sum(len(chunk) for chunk in self._new)
         self._new = []
 
     def _reset(self) -> None:
         self.clear()
-        self._new: list[str] = []
-        self._tokens = array("q")
-        self._bounds = array("q", [0])
-        self._num_characters = 0
+        self._tokens, self._bounds, self._num_characters = array("q"), array("q", [0]), 0
 
 
 def _divider(tokenizer: Tokenizer) -> Callable[[str], list[str]]:

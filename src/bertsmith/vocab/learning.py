@@ -121,9 +121,7 @@ def _feed(words: Sequence[WordCount]) -> Iterator[str]:
         yield f"{word} " * count
 
 
-def _most_used(
-    words: Sequence[WordCount], fixed: Sequence[str], proposed: Sequence[str], room: int
-) -> list[str]:
+def _most_used(words: Sequence[WordCount], fixed: Sequence[str], proposed: Sequence[str], room: int) -> list[str]:
     """Drop the least used in a few steps, as each step changes what the others are used for."""
     pieces = list(proposed)
     for step in range(_NUM_CUTS, 0, -1):

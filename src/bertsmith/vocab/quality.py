@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,7 +14,7 @@ if TYPE_CHECKING:
     from bertsmith.vocab.counting import WordCount
     from bertsmith.vocab.tokenizer import Tokenizer
 
-__all__ = ["Quality", "measure"]
+__all__ = ["Quality", "choose_examples", "measure"]
 
 _NUM_SHOWN = 10
 NUM_EXAMPLES = 20
@@ -36,16 +37,20 @@ class Quality:
         return asdict(self)
 
 
-def measure(tokenizer: Tokenizer, words: Sequence[WordCount], examples: Sequence[str]) -> Quality:
-    """Read every word with a vocabulary. An unknown word counts as one piece, so look at `unknown_share` too."""
+def measure(
+    tokenizer: Tokenizer, words: Sequence[WordCount], corpus: Sequence[WordCount], examples: Sequence[str]
+) -> Quality:
+    """Read every word with a vocabulary. An unknown word counts as one piece, so look at `unknown_share` too.
+
+    What is rare is judged by `corpus`, the words that were learned from: they are more.
+    """
     rows = tokenizer.encode_plain([word for word, _ in words])
     counts = np.array([count for _, count in words], np.int64)
     lengths = np.array([len(row) for row in rows], np.int64)
     unknown = np.array([tokenizer.unk_id in row for row in rows], bool)
     total = max(int(counts.sum()), 1)
     pieces = tokenizer.pieces
-    flat = np.concatenate([np.array(row, np.int64) for row in rows]) if rows else np.zeros(0, np.int64)
-    uses = np.bincount(flat, np.repeat(counts, lengths), minlength=len(pieces))
+    uses = _uses(tokenizer, corpus)
     learned = [number for number, piece in enumerate(pieces) if not (piece.startswith("[") and piece.endswith("]"))]
     longest = sorted(learned, key=lambda number: (-len(pieces[number].removeprefix("##")), number))
     several = [number for number in learned if len(pieces[number].removeprefix("##")) > 1]
@@ -62,6 +67,14 @@ def measure(tokenizer: Tokenizer, words: Sequence[WordCount], examples: Sequence
             for word, row in zip(examples, tokenizer.encode_plain(list(examples)), strict=True)
         ],
     )
+
+
+def _uses(tokenizer: Tokenizer, words: Sequence[WordCount]) -> np.ndarray:
+    """(vocabulary,) how often each piece is used for these words."""
+    rows = tokenizer.encode_plain([word for word, _ in words])
+    flat = np.fromiter(chain.from_iterable(rows), np.int64)
+    weights = np.repeat([count for _, count in words], [len(row) for row in rows])
+    return np.bincount(flat, weights, minlength=tokenizer.vocab_size)
 
 
 def choose_examples(tokenizer: Tokenizer, words: Sequence[WordCount]) -> list[str]:
