@@ -15,8 +15,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import torch
-
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
@@ -35,6 +33,8 @@ def parser(description: str) -> argparse.ArgumentParser:
 def versions(*packages: str) -> str:
     """One line: Python, the processor's kind, and the packages that took part."""
     found = [f"{name} {importlib.metadata.version(name)}" for name in ("torch", "tokenizers", *packages)]
+    import torch
+
     capability = torch.backends.cpu.get_cpu_capability()
     return f"Python {platform.python_version()}, {platform.machine()} {capability}, " + ", ".join(found)
 
@@ -49,6 +49,8 @@ class Peak:
 
 def measure_peak(repeats: int = 15) -> Peak:
     """Best of the three named shapes, each by its median, into memory that is already there."""
+    import torch  # not at the top: worker processes import the benchmark that started them
+
     rates = {}
     for name, (rows, inner, columns) in PEAK_SHAPES.items():
         x, w, out = torch.randn(rows, inner), torch.randn(inner, columns), torch.empty(rows, columns)
@@ -87,6 +89,17 @@ def describe_peaks(peaks: Sequence[Peak]) -> str:
     rates = [peak.flops / 1e9 for peak in peaks]
     shapes = ", ".join(f"{name} {'×'.join(map(str, shape))}" for name, shape in PEAK_SHAPES.items())
     return f"{statistics.median(rates):.0f} GFLOP/s ({min(rates):.0f}–{max(rates):.0f}), the best of {shapes}"
+
+
+def no_products(peaks: Sequence[Peak] | None = None) -> str:
+    """The line on peak and operations for a job without matrix products."""
+    measured = describe_peaks(peaks or [measure_peak()])
+    return f"Peak of this machine in float32: {measured}. Matrix products that this job needs: none."
+
+
+def spread(seconds: Sequence[float]) -> str:
+    """Median and range."""
+    return f"{statistics.median(seconds):.2f} ({min(seconds):.2f}–{max(seconds):.2f})"
 
 
 def ratio_interval(ours: Sequence[float], peer: Sequence[float]) -> tuple[float, float, float]:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
-from bertsmith.cli.output import print_json, print_table
+from bertsmith.cli.output import percent, print_json, print_line, print_table, progress_bar
+from bertsmith.errors import InputError
 
 if TYPE_CHECKING:
     from bertsmith.jobs.inspect import Inspection
@@ -18,19 +20,30 @@ def inspect(
     path: str,
     *,
     tensors: Annotated[bool, Parameter(negative="")] = False,
+    verify: Annotated[bool, Parameter(negative="")] = False,
     as_json: Annotated[bool, Parameter(name="--json", negative="")] = False,
 ) -> None:
-    """Show a model's configuration, parameters per part, memory and tokenizer; no weights are loaded.
+    """Show a model (shape, parameters, memory, tokenizer; no weights are loaded) or a data set of token shards.
 
     Parameters
     ----------
     path
-        A model folder, a config.json, a model's name, or a size: tiny, mini, small, medium, base, large.
+        A model folder, a config.json, a model's name, a size (tiny, mini, small, medium, base, large), or the folder
+        of a data set.
     tensors
         List every tensor of the weight files instead; checksums are verified where the format has them.
+    verify
+        Of a data set: compare every file with its SHA-256.
     as_json
         Print JSON.
     """
+    from bertsmith.jobs.inspect_shards import is_data_set
+
+    if is_data_set(Path(path)):
+        _inspect_shards(Path(path), verify=verify, as_json=as_json)
+        return
+    if verify:
+        raise InputError(f"{path}: --verify is for data sets; a model's checksums are in --tensors")
     from bertsmith.jobs import inspect as job
 
     if tensors:
@@ -46,6 +59,37 @@ def inspect(
         print_json(found.to_json())
     else:
         print_table((found.name, ""), _rows(found))
+
+
+def _inspect_shards(folder: Path, *, verify: bool, as_json: bool) -> None:
+    from bertsmith.jobs.inspect_shards import inspect_shards
+
+    with progress_bar("verifying", in_bytes=True) as progress:
+        found = inspect_shards(folder, verify=verify, progress=progress)
+    if as_json:
+        print_json(found)
+        return
+    splits: dict[str, dict[str, Any]] = found["splits"]
+    counts = [
+        (name, *(f"{facts[name]:,}" for facts in splits.values()))
+        for name in ("documents", "sentences", "tokens", "shards")
+    ]
+    counts.append(("[UNK]", *(percent(facts["unknown_share"]) for facts in splits.values())))
+    names = [f"sentences to {end} tokens" for end in found["bar_ends"]] + ["longer sentences"]
+    bars = [
+        (name, *(_bar(facts["histogram"], number) for facts in splits.values())) for number, name in enumerate(names)
+    ]
+    print_table((str(folder), *splits), counts + bars)
+    for split, facts in splits.items():
+        for number, example in enumerate(facts["examples"]):
+            print_line(f"{split} document {number}: {example}")
+    if verify:
+        print_line("every file is as it was built")
+
+
+def _bar(histogram: list[int], number: int) -> str:
+    share = histogram[number] / max(sum(histogram), 1)
+    return f"{percent(share):>6} " + "█" * round(30 * share)
 
 
 def _rows(found: Inspection) -> list[tuple[str, str]]:

@@ -19,7 +19,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from bertsmith.data.index import INDEX_FILE, SPLITS, Index, read_index
-from bertsmith.data.pool import Engine, run_jobs
+from bertsmith.data.pool import Engine, check_workers, run_jobs
+from bertsmith.data.shards import ShardSet
 from bertsmith.data.writing import Recipe, Unit, UnitRecord, read_record, write_unit
 from bertsmith.errors import CorpusError, InputError, ShardError
 from bertsmith.folders import naming_full_disks, write_whole
@@ -102,6 +103,7 @@ def build_shards(
     progress: Callable[[int, int], object] | None = None,
 ) -> Built:
     """Build a data set, go on with one that was interrupted, or find that it is there already."""
+    check_workers(workers)
     corpus, options = corpus or CorpusOptions(), options or ShardOptions()
     dictionary = tuple(read_terms(options.dictionary)) if options.dictionary else ()
     phrases = tuple(read_terms(options.phrases)) if options.phrases else ()
@@ -112,7 +114,7 @@ def build_shards(
         _clear_remains(folder, scratch)
         source = Corpus(names, corpus, scratch, progress)
         recipe = Recipe(folder.absolute(), scratch.absolute(), options.language, options.sentences, options.words,
-                        options.holdout, dictionary, phrases)  # fmt: skip
+                        options.holdout, dictionary, phrases, tokenizer.fingerprint)  # fmt: skip
         units = _units(source, recipe, round(options.shard_mb * 1e6))
         if complete is None:
             write_whole(scratch / _SETTINGS_FILE, lambda file: file.write(json.dumps(settings).encode()))
@@ -122,12 +124,14 @@ def build_shards(
             built = list(run_jobs(write_unit, waiting, workers=workers, engine=engine, ray_address=ray_address))
             num_reused = len(finished)
             complete = _index(tokenizer, settings, source.tally, finished + built)
+            _remove_strays(folder, complete)
             content = complete.model_dump_json(indent=1).encode()
             write_whole(folder / INDEX_FILE, lambda file: file.write(content))
         else:
             num_reused = _compare(folder, units, complete)
+            for split in SPLITS:  # who runs the command again may do so because a shard is damaged
+                ShardSet(folder, split, complete).verify()
         _clear_remains(folder, scratch)
-        shutil.rmtree(scratch)
     return Built(complete, source.tally, num_reused)
 
 
@@ -152,7 +156,8 @@ def _look_at(folder: Path, settings: dict[str, Any]) -> Index | None:
             index = read_index(folder)
             found = index.options
         elif (folder / _BUILD_FOLDER / _SETTINGS_FILE).exists():
-            found = json.loads((folder / _BUILD_FOLDER / _SETTINGS_FILE).read_bytes())
+            found = _read_settings(folder / _BUILD_FOLDER / _SETTINGS_FILE)
+            found["on_error"] = settings["on_error"]  # to skip what stopped a build is how one goes on with it
         elif set(os.listdir(folder)) - {_BUILD_FOLDER}:  # noqa: PTH208 only the names
             raise ShardError(f"{folder}: is not empty and holds no data set; name a new folder")
         else:
@@ -168,25 +173,49 @@ def _look_at(folder: Path, settings: dict[str, Any]) -> Index | None:
     return index
 
 
+def _read_settings(path: Path) -> dict[str, Any]:
+    try:
+        found = json.loads(path.read_bytes())
+    except ValueError:
+        found = None
+    if not isinstance(found, dict):
+        raise ShardError(f"{path}: is damaged; remove the data set that it belongs to, and build it again")
+    return found
+
+
 @contextmanager
 def _alone_in(folder: Path, scratch: Path) -> Iterator[None]:
-    """One build at a time in a folder."""
+    """One build at a time in a folder. What a build needs beside a finished data set is gone at the end."""
     scratch.mkdir(exist_ok=True)
     with (scratch / "lock").open("w") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
             raise ShardError(f"{folder}: another process is building there") from error
-        yield
+        try:
+            yield
+        finally:
+            if (folder / INDEX_FILE).exists():
+                shutil.rmtree(scratch)
 
 
 def _clear_remains(folder: Path, scratch: Path) -> None:
     """Remove what a killed build left half-written."""
-    remains = [folder.glob(".part-*"), folder.glob(f".{INDEX_FILE}.*"), scratch.glob(".*"), scratch.glob("document-*")]
+    aside = [".part-*", f".{INDEX_FILE}.*", *(f".{split}-*.bin.*" for split in SPLITS)]
+    remains = [*map(folder.glob, aside), scratch.glob(".*"), scratch.glob("document-*")]
     for path in chain.from_iterable(remains):
         path.unlink(missing_ok=True)
     for path in scratch.glob("tmp*"):
         shutil.rmtree(path, ignore_errors=True)
+
+
+def _remove_strays(folder: Path, index: Index) -> None:
+    """Remove shards that an interrupted run built from a corpus that has become shorter since."""
+    for split in SPLITS:
+        names = {info.file_name(split) for info in index.shards(split)}
+        for path in folder.glob(f"{split}-*.bin"):
+            if path.name not in names:
+                path.unlink()
 
 
 def _unfinished(units: Iterator[Unit], finished: list[UnitRecord]) -> Iterator[Unit]:

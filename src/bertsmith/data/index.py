@@ -154,6 +154,6 @@ def read_index(folder: Path) -> Index:
     except ValidationError as error:
         first = error.errors()[0]
         place = ".".join(map(str, first["loc"]))
-        raise ShardError(f"{path}: {place}: {first['msg']}; build the data set again") from error
+        raise ShardError(f"{path}: {place}: {first['msg']}; remove the data set and build it again") from error
     except (ValueError, RecursionError) as error:
-        raise ShardError(f"{path}: is not valid JSON ({error}); build the data set again") from error
+        raise ShardError(f"{path}: is not valid JSON ({error}); remove the data set and build it again") from error

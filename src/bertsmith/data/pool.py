@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import multiprocessing
 import os
 import signal
@@ -15,7 +16,7 @@ from bertsmith.errors import BertsmithError, InputError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-__all__ = ["Engine", "run_jobs"]
+__all__ = ["Engine", "check_workers", "run_jobs"]
 
 Engine = Literal["local", "ray"]
 Job = TypeVar("Job")
@@ -36,12 +37,22 @@ def run_jobs(
 
     `function` must be importable by name. With one worker everything happens in this process.
     """
+    check_workers(workers)
     if engine == "ray":
         return _run_ray(function, jobs, ray_address, workers)
-    workers = workers or len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    if workers < 1:
-        raise InputError(f"--workers must be at least 1, not {workers}")
+    workers = workers or _num_cores()
     return map(function, jobs) if workers == 1 else _run_processes(function, jobs, workers)
+
+
+def check_workers(workers: int | None) -> None:
+    """Refuse a number that cannot be; long work may ask this before it begins."""
+    if workers is not None and workers < 1:
+        raise InputError(f"--workers must be at least 1, not {workers}")
+
+
+def _num_cores() -> int:
+    """The cores that this process may use; not every system tells."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _run_processes(function: Callable[[Job], Result], jobs: Iterable[Job], workers: int) -> Iterator[Result]:
@@ -86,7 +97,7 @@ def _run_ray(
     function: Callable[[Job], Result], jobs: Iterable[Job], address: str | None, workers: int | None
 ) -> Iterator[Result]:
     try:
-        import ray
+        ray: Any = importlib.import_module("ray")
     except ImportError as error:
         raise InputError("--engine ray needs Ray: pip install 'bertsmith[cluster]'") from error
     begun = not ray.is_initialized()
@@ -106,10 +117,10 @@ def _run_ray(
             running.append(remote.remote(job))
             if len(running) >= room:
                 done, running = ray.wait(running)
-                yield from _ray_results(done)
+                yield from _ray_results(ray, done)
         while running:
             done, running = ray.wait(running)
-            yield from _ray_results(done)
+            yield from _ray_results(ray, done)
     finally:
         for task in running:
             ray.cancel(task, force=True)
@@ -117,12 +128,12 @@ def _run_ray(
             ray.shutdown()
 
 
-def _ray_results(done: list[Any]) -> Iterator[Any]:
-    import ray
-
+def _ray_results(ray: Any, done: list[Any]) -> Iterator[Any]:
     try:
         yield from ray.get(done)
     except ray.exceptions.RayTaskError as error:
         if isinstance(error.cause, BertsmithError):
             raise error.cause from None  # in the words of the task, without Ray's trace around it
         raise
+    except ray.exceptions.RayError as error:
+        raise BertsmithError(f"a task on the Ray cluster was lost ({str(error).splitlines()[0]})") from error

@@ -32,6 +32,7 @@ __all__ = ["Shard", "ShardSet"]
 # Open files at a time; a system allows about a thousand.
 _MAX_OPEN = 256
 _HASH_BLOCK = 2**20
+_REMEDY = "remove the data set and build it again"
 
 
 @dataclass(frozen=True)
@@ -96,9 +97,9 @@ class ShardSet:
                     while block := file.read(_HASH_BLOCK):
                         digest.update(block)
             except OSError as error:
-                raise ShardError(f"{path}: cannot be read ({error.strerror})") from error
+                raise ShardError(f"{path}: cannot be read ({error.strerror}); {_REMEDY}") from error
             if digest.hexdigest() != info.sha256:
-                raise ShardError(f"{path}: is not the file that was built (its SHA-256 differs); build it again")
+                raise ShardError(f"{path}: is not the file that was built (its SHA-256 differs); {_REMEDY}")
             self._open(number)
             if progress is not None:
                 progress(sizes[number], sum(sizes))
@@ -122,10 +123,10 @@ class ShardSet:
         size = sections["documents"].stop
         try:
             if path.stat().st_size != size:
-                raise ShardError(f"{path}: has {path.stat().st_size} bytes where the index says {size}; build it again")
+                raise ShardError(f"{path}: has {path.stat().st_size} bytes where the index says {size}; {_REMEDY}")
             data = np.memmap(path, dtype=np.uint8, mode="r")
         except OSError as error:
-            raise ShardError(f"{path}: cannot be read ({error.strerror}); build it again") from error
+            raise ShardError(f"{path}: cannot be read ({error.strerror}); {_REMEDY}") from error
         arrays = {
             name: np.asarray(data[section.start : section.start + section.count * section.dtype.itemsize]).view(
                 section.dtype
@@ -139,7 +140,7 @@ class ShardSet:
             and int(shard.tokens.max(initial=0)) < self.index.vocab_size
         )
         if not sound:
-            raise ShardError(f"{path}: its content is damaged; build it again")
+            raise ShardError(f"{path}: its content is damaged; {_REMEDY}")
         return shard
 
 

@@ -62,6 +62,7 @@ class Recipe:
     holdout: float = 0.01
     dictionary: tuple[str, ...] = ()
     phrases: tuple[str, ...] = ()
+    tokenizer: str = ""  # its fingerprint: a folder may be removed and built again with another
 
 
 @dataclass(frozen=True)
@@ -124,7 +125,7 @@ def read_record(folder: Path, number: int, data: Path) -> UnitRecord | None:
         found = json.loads(_record_path(folder, number).read_bytes())
         shards = {split: ShardInfo.model_validate(info) for split, info in found["shards"].items()}
         record = UnitRecord(number, found["digest"], shards, found["num_without_tokens"])
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None
     exist = all((data / shard_name(split, number)).is_file() for split in shards)
     return record if exist else None

@@ -43,7 +43,7 @@ class VocabOptions:
     min_frequency
         Characters, and pairs that are joined, must occur this often.
     alphabet_limit
-        At most this many characters (default: those that make up 99.99% of the text). Others are [UNK].
+        At most this many characters (default: all but the rarest, which are one in a million together).
     keep
         A file of terms, one a line, that must be whole words of the vocabulary.
     unused

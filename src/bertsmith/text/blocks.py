@@ -63,6 +63,8 @@ def read_lines(blocks: Iterator[bytes], limit: int) -> Iterator[bytes | None]:
 
 def _open(source: Source) -> BinaryIO:
     if source.path is None:
+        if sys.stdin is None:  # as `<&-` leaves it
+            raise BrokenSourceError("is closed")
         return cast("BinaryIO", io.BufferedReader(cast("io.RawIOBase", _Unclosed(sys.stdin.buffer))))
     return source.path.open("rb")
 

@@ -27,7 +27,12 @@ _LITERAL = re.compile(r"``?([^`]+)``?_{0,2}")
 _UNDERLINE = re.compile(r"^\s*([=\-~^\"'#*+.`_])\1{2,}\s*$")
 _SIGNATURE = re.compile(r"^\s*[\w.]+\(.*\)(\s*->.*)?:?\s*$")
 _FIELD = re.compile(r"^\s*(:\w+[^:]*:|@\w+|[\w*, ]+\s:\s|\.\. )")
-_TABLE = re.compile(r"^\s*[|+].*[|+]\s*$|\S(\s{3,}\S.*){2,}|={3,} +={3,}")
+_TABLE = re.compile(r"^\s*[|+].*[|+]\s*$|\S(\s{3,}\S.*){2,}|[=-]{3,} +[=-]{3,}")
+_SECTION = re.compile(
+    r"^\s*(args|arguments|attributes|examples?|keyword args|parameters|raises|references|returns?|see also|usage|"
+    r"yields)\s*:{0,2}\s*$",
+    re.IGNORECASE,
+)
 _MIN_WORDS = 4
 
 
@@ -46,16 +51,25 @@ def clean_docstring(text: str) -> str:
     'Say hello to all of them.'
     """
     paragraphs = []
+    next_is_code = False
     for block in re.split(r"\n\s*\n", inspect.cleandoc(text)):
-        lines = block.split("\n")
-        if any(line.lstrip().startswith((">>>", "...")) for line in lines) or any(map(_TABLE.search, lines)):
+        is_code, next_is_code = next_is_code, block.endswith("::")  # the sign for code, which may have lost its indent
+        if is_code:
             continue
+        lines = block.split("\n")
+        if any(line.lstrip(" #").startswith((">>>", "...")) for line in lines) or any(map(_TABLE.search, lines)):
+            continue
+        underlined = len(lines) > 1 and _UNDERLINE.match(lines[1])
+        if _SECTION.match(lines[0]) and not underlined:  # what follows is a list of names
+            continue
+        if underlined:
+            lines = lines[2:]
         kept = [line for line in lines if not (_UNDERLINE.match(line) or _SIGNATURE.match(line) or _FIELD.match(line))]
         if not kept or kept[0].startswith("    "):  # an indented block is code, or belongs to a field
             continue
         prose = " ".join(" ".join(kept).split())
         prose = _LITERAL.sub(r"\1", _ROLE.sub(r"\1", prose)).rstrip(":")
-        if len(prose.split()) >= _MIN_WORDS:
+        if len(prose.split()) >= _MIN_WORDS and not _SIGNATURE.match(prose):
             paragraphs.append(prose)
     return "\n".join(paragraphs)
 
@@ -67,7 +81,8 @@ def _modules() -> Iterator[tuple[str, Path]]:
         files = metadata.files(package) or []
         paths = sorted({file for file in files if file.suffix == ".py"}, key=str)
         for file in paths:
-            if not _NOT_DOCUMENTATION & set(file.parts) and ".." not in file.parts:
+            private = any(part.startswith("_") and part != "__init__.py" for part in file.parts)
+            if not private and not _NOT_DOCUMENTATION & set(file.parts) and ".." not in file.parts:
                 yield _name(Path(file)), Path(str(file.locate()))
 
 

@@ -42,11 +42,6 @@ class Tally:
         if len(self.examples) < _NUM_EXAMPLES:
             self.examples.append(sentence)
 
-    def repair(self, text: str, num_repairs: int) -> str:
-        """Count what was replaced by U+FFFD in a text."""
-        self.replaced += num_repairs
-        return text
-
     def to_json(self) -> dict[str, Any]:
         """For machines, and for the index of a data set."""
         return {

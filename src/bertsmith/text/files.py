@@ -72,19 +72,39 @@ def _resolve(name: str, kind: Format, tally: Tally) -> Iterator[Source]:
         if name != BUILTIN:
             raise CorpusError(f"{name}: there is no such built-in corpus; the one there is: {BUILTIN}")
         yield Source(name, None, "builtin")
-    elif Path(name).is_dir():
+    elif os.path.isdir(name):  # noqa: PTH112 Path.is_dir raises where a name is too long
         yield from _walk(Path(name), kind, tally, seen=set())
     elif os.path.lexists(name):
         yield _named(Path(name), kind)
     elif glob.has_magic(name):
-        matches = sorted(glob.glob(name, recursive=True))  # noqa: PTH207 a pattern may be absolute
+        matches = _matches(name)
         if not matches:
             raise CorpusError(f"{name}: no file matches")
         for match in matches:
-            if not Path(match).is_dir():
-                yield _named(Path(match), kind)
+            if not match.is_dir() and not _is_special(match):
+                yield _named(match, kind)
     else:
         raise CorpusError(f"{name}: no such file or folder")
+
+
+def _matches(pattern: str) -> list[Path]:
+    """What a pattern finds, sorted. The ** of `glob` follows links in circles; that of `pathlib` follows none."""
+    path = Path(pattern)
+    if "**" not in path.parts:
+        return [Path(match) for match in sorted(glob.glob(pattern))]  # noqa: PTH207 a pattern may be absolute
+    if path.name == "**":
+        path /= "*"
+    try:
+        found = sorted(Path(path.anchor).glob(str(path.relative_to(path.anchor))), key=str)
+    except ValueError as error:
+        raise CorpusError(f"{pattern}: is not a pattern ({error})") from error
+    hidden = [{part for part in match.parts if part.startswith(".")} - set(path.parts) for match in found]
+    return [match for match, parts in zip(found, hidden, strict=True) if not parts]
+
+
+def _is_special(path: Path) -> bool:
+    """A pipe, a socket or a device: who opens one may wait for ever."""
+    return os.path.exists(path) and not os.path.isfile(path)  # noqa: PTH110, PTH113 these do not raise
 
 
 def _named(path: Path, kind: Format) -> Source:
@@ -128,8 +148,15 @@ def _walk(folder: Path, kind: Format, tally: Tally, seen: set[tuple[int, int]]) 
         for entry in entries:
             if entry.name.startswith("."):
                 continue
-            if entry.is_dir():
+            try:
+                is_folder = entry.is_dir()
+            except OSError as error:
+                tally.fault(str(entry), f"cannot be read ({error.strerror})")
+                continue
+            if is_folder:
                 folders.append(entry)
+            elif _is_special(entry):
+                tally.ignored_files += 1
             elif source := _source(entry, kind):
                 yield source
             else:

@@ -138,7 +138,7 @@ def _divide(blocks: Iterator[bytes], *, whole_file: bool) -> Iterator[Iterator[b
         nonlocal rest, start, ended
         while True:
             found = _BLANK_LINE.search(rest, start)
-            if found and found.end() < len(rest):  # what follows tells that no blank line is cut in two
+            if found:  # more blank lines that the next block begins with are a document of nothing, and dropped
                 yield rest[start : found.end()]
                 start = found.end()
                 return
@@ -170,6 +170,7 @@ class _Gathered:
         self._parts: list[str] = []
         self._size = 0
         self._characters = 0
+        self._tail = ""  # white space that is part of the document only if something follows
         self._spool: Any = None
         self._hash = hashlib.blake2b(digest_size=8)
         self._bad = False
@@ -192,22 +193,28 @@ class _Gathered:
                 return
             text = text.replace("\0", "\ufffd")
         if self._reading.options.on_error == "replace":
-            self._reading.tally.replaced += text.count("\ufffd") - data.count(b"\xef\xbf\xbd")
-        if self._line == 1 and not self._characters:
+            taken = (pending + data).removesuffix(self._decoder.getstate()[0])
+            self._reading.tally.replaced += text.count("\ufffd") - taken.count(b"\xef\xbf\xbd")
+        if self._line == 1 and not self._size:
             text = text.removeprefix("\ufeff")
-        self._keep(text.replace("\r\n", "\n"))
+        self._keep(text)
 
     def finish(self) -> Document | None:
+        """The document; none where it is bad, or nothing but white space (as before a file's first document)."""
         self.add(b"", final=True)
         if self._bad:
             return None
         if self._spool is None:
-            return Document.of("".join(self._parts).strip())
-        self._spool.close()
-        return Document(_digest_of(self._hash), self._characters, None, Path(self._spool.name))
+            document = Document.of(_trimmed("".join(self._parts)))
+        else:
+            self._spool.close()
+            document = Document(_digest_of(self._hash), self._characters, None, Path(self._spool.name))
+        if document.num_characters:
+            return document
+        document.discard()
+        return None
 
     def _keep(self, text: str) -> None:
-        self._characters += len(text)
         self._size += len(text)
         if self._spool is None:
             self._parts.append(text)
@@ -216,8 +223,15 @@ class _Gathered:
             self._spool = tempfile.NamedTemporaryFile(  # noqa: SIM115 whoever takes the document removes it
                 "wb", prefix="document-", dir=self._reading.scratch, delete=False
             )
-            text = "".join(self._parts).lstrip()
+            text = "".join(self._parts)
             self._parts.clear()
+        # Stripped as a short document is, so that the same text has the same digest wherever it stands.
+        whole = (self._tail + text).replace("\r\n", "\n")
+        if not self._characters:
+            whole = whole.lstrip()
+        text = whole.rstrip()
+        self._tail = whole[len(text) :]
+        self._characters += len(text)
         data = text.encode()
         self._hash.update(data)
         self._spool.write(data)
@@ -255,8 +269,8 @@ def _json_text(reading: Reading, place: str, line: bytes) -> str | None:
         record = json.loads(decoded)
     except UnicodeDecodeError as error:
         return reading.fault(f"{place}, byte {error.start}", "is not UTF-8", "convert the file to UTF-8 first")
-    except (json.JSONDecodeError, RecursionError) as error:
-        what = f"{error.msg} at character {error.pos}" if isinstance(error, json.JSONDecodeError) else "nested too deep"
+    except (ValueError, RecursionError) as error:
+        what = "nested too deep" if isinstance(error, RecursionError) else _json_error(error)
         return reading.fault(place, f"is not valid JSON ({what})", "write one JSON object a line")
     if replace:
         reading.tally.replaced += decoded.count("\ufffd") - line.count(b"\xef\xbf\xbd")
@@ -264,9 +278,15 @@ def _json_text(reading: Reading, place: str, line: bytes) -> str | None:
     if not isinstance(record, dict):
         return reading.fault(place, "is not a JSON object", f'write one {{"{field}": "…"}} a line')
     if field not in record:
-        has = ", ".join(list(record)[:8]) or "nothing"
+        has = ", ".join(name[:40] for name in list(record)[:8]) or "nothing"
         return reading.fault(place, f"has no field {field!r} (it has {has})", "--field names another")
     return _checked(reading, place, record[field])
+
+
+def _json_error(error: ValueError) -> str:
+    if isinstance(error, json.JSONDecodeError):
+        return f"{error.msg} at character {error.pos}"
+    return "a number has too many digits"  # Python refuses to convert it
 
 
 def _checked(reading: Reading, place: str, value: object) -> str | None:
@@ -280,12 +300,16 @@ def _checked(reading: Reading, place: str, value: object) -> str | None:
     elif not value.isascii() and _SURROGATE.search(value):
         broken = "has half a surrogate pair"
     if not broken:
-        return value.replace("\r\n", "\n").strip()
+        return _trimmed(value)
     if reading.options.on_error != "replace":
         return reading.fault(place, broken, "--on-error replace puts U+FFFD in its place")
     text, count = re.subn("[\0\ud800-\udfff]", "\ufffd", value)
     reading.tally.replaced += count
-    return text.strip()
+    return _trimmed(text)
+
+
+def _trimmed(text: str) -> str:
+    return text.replace("\r\n", "\n").strip()
 
 
 def _json_kind(value: object) -> str:
@@ -305,28 +329,38 @@ def _read_parquet(reading: Reading) -> Iterator[Document]:
             path = Path(folder) / "whole.parquet"
             with path.open("wb") as file:
                 file.writelines(reading.blocks())
-        elif reading.progress is not None:
-            reading.progress(source.size)
         try:
-            with parquet.ParquetFile(path) as table:
+            if reading.progress is not None and path == source.path:
+                reading.progress(source.size)
+            with parquet.ParquetFile(path, page_checksum_verification=True) as table:
                 if _has_column(reading, table.schema_arrow):
                     batches = table.iter_batches(64, columns=[reading.options.field], use_threads=False)
                     values = chain.from_iterable(batch.column(0).cast(pyarrow.large_string()) for batch in batches)
-                    yield from _rows(reading, values)
-        except (pyarrow.ArrowException, OSError) as error:
+                    yield from _rows(reading, values, table.metadata.num_rows)
+        except (pyarrow.ArrowException, OSError, UnicodeDecodeError) as error:  # the last: a column's name
             raise BrokenSourceError(f"not a sound Parquet file ({_first_line(error)})") from error
 
 
-def _rows(reading: Reading, values: Iterator[Any]) -> Iterator[Document]:
+def _rows(reading: Reading, values: Iterator[Any], num_rows: int) -> Iterator[Document]:
+    number = 0
     for number, value in enumerate(values, start=1):
-        try:
-            text = value.as_py()
-        except UnicodeDecodeError:
-            reading.fault(f"row {number}", "is not UTF-8", "write the column as UTF-8 strings")
-            continue
-        text = _checked(reading, f"row {number}", text)
+        text = _row_text(reading, f"row {number}", value)
         if text is not None:
             yield Document.of(text)
+    if number != num_rows:  # a damaged page may look like a short one
+        raise BrokenSourceError(f"not a sound Parquet file (it has {number} rows and says {num_rows})")
+
+
+def _row_text(reading: Reading, place: str, value: Any) -> str | None:
+    try:
+        text = value.as_py()
+    except UnicodeDecodeError:
+        if reading.options.on_error != "replace":
+            return reading.fault(place, "is not UTF-8", "write the column as UTF-8 strings")
+        data = value.as_buffer().to_pybytes()
+        text = data.decode(errors="replace")
+        reading.tally.replaced += text.count("\ufffd") - data.count(b"\xef\xbf\xbd")
+    return _checked(reading, place, text)
 
 
 def _has_column(reading: Reading, schema: Any) -> bool:

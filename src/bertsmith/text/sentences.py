@@ -17,7 +17,7 @@ __all__ = ["SentenceMode", "SentenceSplitter", "language_of"]
 
 SentenceMode = Literal["split", "lines", "wrapped"]
 
-_SAMPLE = 2000
+_SAMPLE = 500
 _KANA = re.compile("[\u3041-\u30ff]")
 _HAN = re.compile("[\u4e00-\u9fff]")
 # A sentence of these languages has one of these inside or at its end; a line without is one sentence.

@@ -1,9 +1,9 @@
 """Corpus text to tokens and word bounds, faster than by encoding each sentence.
 
-Nothing in BERT's rules crosses white space, and every Chinese character stands alone. So a sentence is the sum of its
-chunks, and most chunks were seen before: each is encoded once by the engine, and remembered. What is left to do for a
-sentence is one look-up a chunk and one gather for the whole batch. The result is what the engine gives for the
-sentence, and tests compare the two; for a tokenizer with other rules the sentence itself is the chunk.
+Nothing in BERT's rules crosses white space or punctuation, and every Chinese character stands alone. So a sentence is
+the sum of its chunks, and most chunks were seen before: each is encoded once by the engine, and remembered. What is
+left to do for a sentence is one look-up a chunk and one gather for the whole batch. The result is what the engine
+gives for the sentence, and tests compare the two; for a tokenizer with other rules the sentence itself is the chunk.
 
 A special token's name in corpus text is plain text.
 """
@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from bertsmith.errors import TokenizerError
 from bertsmith.text.words import ChineseWords, has_han
 from bertsmith.vocab.phrases import PhraseFinder
 
@@ -28,13 +29,15 @@ if TYPE_CHECKING:
 
 __all__ = ["CHUNK", "HAN_CHUNK", "CorpusEncoder", "Encoded"]
 
-# Only what the engine takes for white space whatever its version; and only the Han characters that it always isolates.
-CHUNK = re.compile(r"[^ \t\n\r]+")
-HAN_CHUNK = re.compile("[\u4e00-\u9fff]|[^ \t\n\r\u4e00-\u9fff]+")
+# Only what the engine takes for white space, and isolates, whatever its version: ASCII punctuation and common Han.
+_PUNCTUATION = "!-/:-@\\[-`{-~"
+_HAN = "\u4e00-\u9fff"
+CHUNK = re.compile(f"[{_PUNCTUATION}]|[^ \t\n\r{_PUNCTUATION}]+")
+HAN_CHUNK = re.compile(f"[{_PUNCTUATION}{_HAN}]|[^ \t\n\r{_PUNCTUATION}{_HAN}]+")
 # Characters at which a text may be cut without changing its tokens: white space, Han, and old, common punctuation.
 _CUT_HERE = re.compile(
-    "[ \t\n\r\u4e00-\u9fff!-/:-@\\[-`{-~\u2010-\u2027\u2030-\u203e\u3001-\u3003\u3008-\u3011\uff01-\uff03\uff05-\uff0a"
-    "\uff0c-\uff0f\uff1a\uff1b\uff1f\uff20\uff3b-\uff3d\uff3f\uff5b\uff5d]"
+    "[ \t\n\r\u00a0\u3000\u4e00-\u9fff!-/:-@\\[-`{-~\u2010-\u2027\u2030-\u203e\u3001-\u3003\u3008-\u3011\uff01-\uff03"
+    "\uff05-\uff0a\uff0c-\uff0f\uff1a\uff1b\uff1f\uff20\uff3b-\uff3d\uff3f\uff5b\uff5d]"
 )
 _MAX_CHUNKS = 300_000
 _MAX_CHARACTERS = 16 * 2**20
@@ -63,13 +66,17 @@ class CorpusEncoder:
     def __init__(
         self, tokenizer: Tokenizer, *, segmenter: ChineseWords | None = None, phrases: Sequence[str] = ()
     ) -> None:
+        if segmenter is not None and not (tokenizer.splits_at_spaces and tokenizer.isolates_han):
+            raise TokenizerError("--words chinese needs a tokenizer with BERT's rules, every Chinese character a word")
         pieces = tokenizer.pieces
         self._continues = np.array([piece.startswith("##") for piece in pieces])
         self._words = _ChunkTable(tokenizer, self._continues)
         self._segmented = _ChunkTable(tokenizer, self._continues, one_unit=True)
         self._segmenter = segmenter
         self._divide = _divider(tokenizer)
-        self._phrases = PhraseFinder(tokenizer.encode_plain(list(phrases)), self._continues) if phrases else None
+        # A phrase with [UNK] in it would be found wherever any other unknown word stands.
+        known = [ids for ids in tokenizer.encode_plain(list(phrases)) if tokenizer.unk_id not in ids]
+        self._phrases = PhraseFinder(known, self._continues) if known else None
 
     def encode(self, sentences: Sequence[str]) -> Encoded:
         """Tokens and unit starts of many sentences at once."""

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from tokenizers import normalizers, pre_tokenizers
 
-from bertsmith.vocab.corpus_encoder import CHUNK
+from bertsmith.vocab.corpus_encoder import HAN_CHUNK
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -53,7 +53,7 @@ class WordRules:
         words: Counter[str] = Counter()
         chunks: Counter[str] = Counter()
         for text in texts:
-            chunks.update(CHUNK.findall(text))
+            chunks.update(HAN_CHUNK.findall(text))
             if len(chunks) > _MAX_CHUNKS:
                 self._add(chunks, words)
                 chunks.clear()

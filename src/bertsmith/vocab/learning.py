@@ -27,8 +27,8 @@ __all__ = ["MIN_UNUSED", "learn_pieces"]
 
 # Google's ids: [PAD] 0, [UNK] 100, [CLS] 101, [SEP] 102, [MASK] 103; the gap is filled with free slots.
 MIN_UNUSED = 99
-# The characters that together are this share of all; rarer ones are [UNK].
-_COVERAGE = 0.9999
+# The characters that together are this share of all are kept; words with a rarer one are [UNK].
+_COVERAGE = 0.999_999
 # How many pieces are proposed for each that is kept, and in how many steps the others are dropped.
 _PROPOSALS = 1.25
 _NUM_CUTS = 3
@@ -46,7 +46,7 @@ def learn_pieces(
 ) -> list[str]:
     """A vocabulary of at most `size` pieces in the order of their ids; the same words give the same pieces."""
     reserved = _reserved(num_unused)
-    alphabet = _alphabet(words, min_frequency, alphabet_limit, max(size - len(reserved), 0) // 2)
+    alphabet = _alphabet(words, min_frequency, alphabet_limit)
     single = sorted(alphabet | {f"##{character}" for character in alphabet if _continues(character)})
     kept = [term for term in dict.fromkeys(keep) if term not in alphabet]
     room = size - len(reserved) - len(single) - len(kept)
@@ -66,7 +66,7 @@ def _reserved(num_unused: int) -> list[str]:
     return [PAD, *unused[:MIN_UNUSED], UNK, CLS, SEP, MASK, *unused[MIN_UNUSED:]]
 
 
-def _alphabet(words: Sequence[WordCount], min_frequency: int, limit: int | None, most: int) -> set[str]:
+def _alphabet(words: Sequence[WordCount], min_frequency: int, limit: int | None) -> set[str]:
     """The most frequent characters: as many as are asked for, or as cover nearly all of the text."""
     counts: Counter[str] = Counter()
     for word, count in words:
@@ -76,8 +76,7 @@ def _alphabet(words: Sequence[WordCount], min_frequency: int, limit: int | None,
     ranked = [entry for entry in ranked if entry[1] >= min_frequency]
     if limit is None:
         covered = np.cumsum([count for _, count in ranked])
-        enough = int(np.searchsorted(covered, _COVERAGE * counts.total())) + 1
-        limit = min(enough, most)
+        limit = int(np.searchsorted(covered, _COVERAGE * counts.total())) + 1
     return {character for character, _ in ranked[:limit]}
 
 
