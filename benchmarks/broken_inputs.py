@@ -122,8 +122,8 @@ class Bench:
 
 def build(folder: Path, case: Case, output: Path, on_error: str) -> Outcome:
     """`bertsmith shards`, in this process and with a time limit."""
-    arguments = ["shards", "--tokenizer", str(folder / "tokenizer"), "--output", str(output), "--workers", "1"]
-    arguments += ["--holdout", "0", "--on-error", on_error, *case.options, "--", *case.names]
+    arguments = ["shards", *case.names, "--tokenizer", str(folder / "tokenizer"), "--output", str(output)]
+    arguments += ["--workers", "1", "--holdout", "0", "--on-error", on_error, *case.options]
     out, err = io.StringIO(), io.StringIO()
     with time_limit(), given_input(case.stdin), as_user(case), contextlib.ExitStack() as stack:
         stack.enter_context(contextlib.redirect_stdout(out))

@@ -152,6 +152,7 @@ _PIECES = st.sampled_from(["\n", "\n\n", "\r\n", " ", "\t", "\r", "a", "bcd", "Ã
 @given(st.lists(_PIECES, max_size=30).map("".join), st.integers(1, 9), st.sampled_from([5, 10**6]))
 @example("a\r\n\r\nb\r\nc", 3, 2)
 @example("abc\n", 4, 2)
+@example("abcdef\r\r\nb", 1, 5)
 def test_text_files_split_the_same_with_any_size_of_block(tmp_path_factory, text, size, spool):
     data = text.replace("\ufeff", "").encode()
     scratch = tmp_path_factory.getbasetemp()
@@ -171,6 +172,18 @@ def test_repairs_are_counted_the_same_with_any_size_of_block(tmp_path_factory, p
     for size in (1, 2, 5, 100):
         tally = read_in_blocks(data, size, scratch, on_error="replace", document="file")[2]
         assert tally.replaced == expected
+
+
+def test_a_long_run_of_blanks_is_cut_and_divides_as_a_short_one(scratch, monkeypatch):
+    monkeypatch.setattr(readers, "_MAX_BLANKS", 10)
+    data = b"a\n" + b" " * 500 + b"\nb\n" + b"\t" * 500 + b"c\n" + b" " * 500 + b"\n\xff"
+    texts, _, tally = read_in_blocks(data, 7, scratch, on_error="skip")
+    assert [text.split() for text in texts] == [["a"], ["b", "c"]]
+    assert len(texts[1]) < 50
+    assert "line 6: is not UTF-8" in tally.examples[0]
+    (whole,) = read_in_blocks(data[:-1], 7, scratch, spool=20, document="file")[0]
+    assert whole.split() == ["a", "b", "c"]
+    assert len(whole) < 100
 
 
 @pytest.mark.parametrize("size", [1, 3, 7, 1000])

@@ -15,7 +15,7 @@ __all__ = ["shards"]
 
 
 def shards(
-    corpus: list[str],
+    corpus: Annotated[list[str], Parameter(allow_leading_hyphen=True)],  # - is standard input
     /,
     *,
     tokenizer: str,

@@ -18,7 +18,7 @@ __all__ = ["vocab"]
 
 
 def vocab(
-    corpus: list[str],
+    corpus: Annotated[list[str], Parameter(allow_leading_hyphen=True)],  # - is standard input
     /,
     *,
     output: Annotated[Path, Parameter(name=["--output", "-o"])],

@@ -124,6 +124,8 @@ def build_shards(
             built = list(run_jobs(write_unit, waiting, workers=workers, engine=engine, ray_address=ray_address))
             num_reused = len(finished)
             complete = _index(tokenizer, settings, source.tally, finished + built)
+            if not complete.train:
+                raise CorpusError(f"{', '.join(names)}: no document has a token to learn from; is --holdout too large?")
             _remove_strays(folder, complete)
             content = complete.model_dump_json(indent=1).encode()
             write_whole(folder / INDEX_FILE, lambda file: file.write(content))
@@ -251,8 +253,6 @@ def _other_corpus(folder: Path) -> ShardError:
 def _index(tokenizer: Tokenizer, settings: dict[str, Any], tally: Tally, records: list[UnitRecord]) -> Index:
     records = sorted(records, key=lambda record: record.number)
     splits = {split: [r.shards[split] for r in records if split in r.shards] for split in SPLITS}
-    if not splits["train"]:
-        raise CorpusError("no document has a token to learn from; is --holdout too large, or the corpus empty?")
     return Index(
         tokenizer=tokenizer.fingerprint,
         vocab_size=tokenizer.vocab_size,

@@ -31,6 +31,7 @@ __all__ = ["LINE_LIMIT", "SPOOL_SIZE", "Document", "read_source"]
 # One JSON line, one Markdown file or one cell of a table may have this many bytes.
 LINE_LIMIT = 64 * 2**20
 SPOOL_SIZE = 4 * 2**20
+_MAX_BLANKS = 2**20  # a longer run of white space is cut: it would be searched again with every block
 _BLANK_LINE = re.compile(rb"\n(?:[ \t\r]*\n)+")
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _UTF16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
@@ -149,10 +150,11 @@ def _divide(blocks: Iterator[bytes], *, whole_file: bool) -> Iterator[Iterator[b
                 return
             rest, start = rest[start:], 0
             keep = rest.rstrip(b"\n \t\r")  # white space at the end may be half of a blank line
+            blanks = b"\n".join(part[:_MAX_BLANKS] for part in rest[len(keep) :].split(b"\n"))
             if len(keep) > BLOCK_SIZE:
                 yield keep
-                rest = rest[len(keep) :]
-            rest += block
+                keep = b""
+            rest = keep + blanks + block
 
     while not ended:
         yield document()
@@ -226,11 +228,12 @@ class _Gathered:
             text = "".join(self._parts)
             self._parts.clear()
         # Stripped as a short document is, so that the same text has the same digest wherever it stands.
-        whole = (self._tail + text).replace("\r\n", "\n")
+        whole = self._tail + text
         if not self._characters:
             whole = whole.lstrip()
         text = whole.rstrip()
-        self._tail = whole[len(text) :]
+        self._tail = whole[len(text) :][:_MAX_BLANKS]
+        text = text.replace("\r\n", "\n")
         self._characters += len(text)
         data = text.encode()
         self._hash.update(data)
