@@ -22,9 +22,9 @@ from bertsmith.data.building import ShardOptions, build_shards
 from bertsmith.data.index import IN_PHRASE, PHRASE_START, SPLITS, WORD_START
 from bertsmith.data.shards import ShardSet
 from bertsmith.errors import BertsmithError, CorpusError, InputError, ShardError
-from bertsmith.text import readers
+from bertsmith.text import plain
 from bertsmith.text.corpus import CorpusOptions
-from bertsmith.text.readers import Document
+from bertsmith.text.documents import Document
 from bertsmith.text.sentences import SentenceSplitter
 from bertsmith.vocab.tokenizer import SPECIAL_TOKENS, Tokenizer
 
@@ -396,7 +396,7 @@ def test_very_long_documents_give_the_same_with_any_number_of_workers(
     source.write_text("\n\n".join([documents[0], *long[:3], documents[1], *long[3:], documents[2]]), encoding="utf-8")
     options = ShardOptions(shard_mb=0.01, holdout=0.3)
     whole = build_shards([str(source)], tokenizer, tmp_path / "whole", options=ShardOptions(holdout=0.0), workers=1)
-    monkeypatch.setattr(readers, "SPOOL_SIZE", 3000)
+    monkeypatch.setattr(plain, "SPOOL_SIZE", 3000)
     for workers in (1, 2):
         folder = tmp_path / f"workers-{workers}"
         build_shards([str(source)], tokenizer, folder, options=options, workers=workers)

@@ -31,8 +31,8 @@ from bertsmith.text.words import read_terms
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
+    from bertsmith.text.documents import Document
     from bertsmith.text.faults import Tally
-    from bertsmith.text.readers import Document
     from bertsmith.vocab.tokenizer import Tokenizer
 
 __all__ = ["Built", "ShardOptions", "build_shards"]
