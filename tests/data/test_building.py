@@ -565,3 +565,22 @@ def test_ctrl_c_ends_everything_and_the_next_run_goes_on(
     assert gone(workers)
     finish(command[0], tmp_path / "data")
     assert content(tmp_path / "data") == command[1]
+
+
+def test_a_build_that_fails_at_once_leaves_nothing_and_can_be_tried_with_other_settings(tmp_path, tokenizer):
+    lines = [json.dumps({"body": f"a b c {number} a b c"}) for number in range(30)]
+    (tmp_path / "c.jsonl").write_text("\n".join(lines), encoding="utf-8")
+    with pytest.raises(CorpusError, match="no field"):
+        build_shards([str(tmp_path / "c.jsonl")], tokenizer, tmp_path / "data", workers=1)
+    assert not (tmp_path / "data").exists()
+    reading = CorpusOptions(field="body")
+    build_shards([str(tmp_path / "c.jsonl")], tokenizer, tmp_path / "data", corpus=reading, workers=1)
+
+
+def test_a_build_killed_before_its_first_unit_does_not_insist_on_its_settings(tmp_path, tokenizer):
+    (tmp_path / "c.txt").write_text("a b c a b c a b c", encoding="utf-8")
+    (tmp_path / "data" / ".building").mkdir(parents=True)
+    (tmp_path / "data" / ".building" / "settings.json").write_text('{"field": "other"}', encoding="utf-8")
+    (tmp_path / "data" / "vocab.txt").write_text("half", encoding="utf-8")
+    built = build_shards([str(tmp_path / "c.txt")], tokenizer, tmp_path / "data", workers=1)
+    assert built.index.count("train", "documents") == 1
