@@ -24,7 +24,7 @@ import harness
 from bertsmith.jobs.shards import open_tokenizer
 from bertsmith.jobs.vocab import VocabOptions, vocab
 from bertsmith.text.corpus import CorpusOptions
-from bertsmith.text.readers import Document
+from bertsmith.text.documents import Document
 from bertsmith.vocab.counting import WordRules
 from bertsmith.vocab.tokenizer import SPECIAL_TOKENS, Tokenizer
 

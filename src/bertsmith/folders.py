@@ -80,7 +80,8 @@ def naming_full_disks(folder: Path) -> Iterator[None]:
     except OSError as error:
         if error.errno not in (errno.ENOSPC, errno.EDQUOT):
             raise
-        free = shutil.disk_usage(folder).free
+        there = next(path for path in (folder, *folder.absolute().parents) if path.exists())
+        free = shutil.disk_usage(there).free
         raise BertsmithError(
             f"{folder}: the disk is full ({free / 2**20:,.0f} MiB free); make room and run the same command again"
         ) from error

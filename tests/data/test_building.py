@@ -22,9 +22,9 @@ from bertsmith.data.building import ShardOptions, build_shards
 from bertsmith.data.index import IN_PHRASE, PHRASE_START, SPLITS, WORD_START
 from bertsmith.data.shards import ShardSet
 from bertsmith.errors import BertsmithError, CorpusError, InputError, ShardError
-from bertsmith.text import readers
+from bertsmith.text import plain
 from bertsmith.text.corpus import CorpusOptions
-from bertsmith.text.readers import Document
+from bertsmith.text.documents import Document
 from bertsmith.text.sentences import SentenceSplitter
 from bertsmith.vocab.tokenizer import SPECIAL_TOKENS, Tokenizer
 
@@ -396,7 +396,7 @@ def test_very_long_documents_give_the_same_with_any_number_of_workers(
     source.write_text("\n\n".join([documents[0], *long[:3], documents[1], *long[3:], documents[2]]), encoding="utf-8")
     options = ShardOptions(shard_mb=0.01, holdout=0.3)
     whole = build_shards([str(source)], tokenizer, tmp_path / "whole", options=ShardOptions(holdout=0.0), workers=1)
-    monkeypatch.setattr(readers, "SPOOL_SIZE", 3000)
+    monkeypatch.setattr(plain, "SPOOL_SIZE", 3000)
     for workers in (1, 2):
         folder = tmp_path / f"workers-{workers}"
         build_shards([str(source)], tokenizer, folder, options=options, workers=workers)
@@ -565,3 +565,22 @@ def test_ctrl_c_ends_everything_and_the_next_run_goes_on(
     assert gone(workers)
     finish(command[0], tmp_path / "data")
     assert content(tmp_path / "data") == command[1]
+
+
+def test_a_build_that_fails_at_once_leaves_nothing_and_can_be_tried_with_other_settings(tmp_path, tokenizer):
+    lines = [json.dumps({"body": f"a b c {number} a b c"}) for number in range(30)]
+    (tmp_path / "c.jsonl").write_text("\n".join(lines), encoding="utf-8")
+    with pytest.raises(CorpusError, match="no field"):
+        build_shards([str(tmp_path / "c.jsonl")], tokenizer, tmp_path / "data", workers=1)
+    assert not (tmp_path / "data").exists()
+    reading = CorpusOptions(field="body")
+    build_shards([str(tmp_path / "c.jsonl")], tokenizer, tmp_path / "data", corpus=reading, workers=1)
+
+
+def test_a_build_killed_before_its_first_unit_does_not_insist_on_its_settings(tmp_path, tokenizer):
+    (tmp_path / "c.txt").write_text("a b c a b c a b c", encoding="utf-8")
+    (tmp_path / "data" / ".building").mkdir(parents=True)
+    (tmp_path / "data" / ".building" / "settings.json").write_text('{"field": "other"}', encoding="utf-8")
+    (tmp_path / "data" / "vocab.txt").write_text("half", encoding="utf-8")
+    built = build_shards([str(tmp_path / "c.txt")], tokenizer, tmp_path / "data", workers=1)
+    assert built.index.count("train", "documents") == 1

@@ -61,9 +61,10 @@ def small_blocks(monkeypatch):
 
     def shrink(block=8, spool=None):
         monkeypatch.setattr("bertsmith.text.blocks.BLOCK_SIZE", block)
-        monkeypatch.setattr("bertsmith.text.readers.BLOCK_SIZE", block)
+        monkeypatch.setattr("bertsmith.text.documents.BLOCK_SIZE", block)
+        monkeypatch.setattr("bertsmith.text.plain.BLOCK_SIZE", block)
         if spool is not None:
-            monkeypatch.setattr("bertsmith.text.readers.SPOOL_SIZE", spool)
+            monkeypatch.setattr("bertsmith.text.plain.SPOOL_SIZE", spool)
 
     return shrink
 

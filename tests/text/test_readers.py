@@ -16,11 +16,12 @@ from hypothesis import strategies as st
 from pyarrow import parquet
 
 from bertsmith.errors import CorpusError
-from bertsmith.text import blocks, readers
+from bertsmith.text import blocks, documents, plain, readers
 from bertsmith.text.corpus import CorpusOptions
+from bertsmith.text.documents import Document, Reading
 from bertsmith.text.faults import Tally
 from bertsmith.text.files import Source
-from bertsmith.text.readers import Document, Reading, read_source
+from bertsmith.text.readers import read_source
 
 
 def jsonl(*records):
@@ -45,16 +46,16 @@ def plain_split(data):
     return [document for document in documents if document]
 
 
-def read_in_blocks(data, size, scratch, spool=readers.SPOOL_SIZE, **options):
+def read_in_blocks(data, size, scratch, spool=plain.SPOOL_SIZE, **options):
     """Documents of a text file that comes in blocks of one size."""
     path = scratch / "data.txt"
     path.write_bytes(data)
     tally = Tally(options.get("on_error", "stop"))
     reading = Reading(Source("data.txt", path, "txt"), CorpusOptions(**options), tally, scratch)
     with pytest.MonkeyPatch.context() as patch:
-        for module in (blocks, readers):
+        for module in (blocks, documents, plain):
             patch.setattr(module, "BLOCK_SIZE", size)
-        patch.setattr(readers, "SPOOL_SIZE", spool)
+        patch.setattr(plain, "SPOOL_SIZE", spool)
         found = [(document, "".join(document.parts())) for document in read_source(reading)]
     for document, _ in found:
         document.discard()
@@ -175,7 +176,7 @@ def test_repairs_are_counted_the_same_with_any_size_of_block(tmp_path_factory, p
 
 
 def test_a_long_run_of_blanks_is_cut_and_divides_as_a_short_one(scratch, monkeypatch):
-    monkeypatch.setattr(readers, "_MAX_BLANKS", 10)
+    monkeypatch.setattr(plain, "_MAX_BLANKS", 10)
     data = b"a\n" + b" " * 500 + b"\nb\n" + b"\t" * 500 + b"c\n" + b" " * 500 + b"\n\xff"
     texts, _, tally = read_in_blocks(data, 7, scratch, on_error="skip")
     assert [text.split() for text in texts] == [["a"], ["b", "c"]]

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import normalizers, pre_tokenizers
 
-from bertsmith.text.readers import Document
+from bertsmith.text.documents import Document
 from bertsmith.vocab import counting
 from bertsmith.vocab.counting import MAX_WORD_LENGTH, CountJob, WordRules, count_block, merge_counts
 from vocab.text_generator import make_texts

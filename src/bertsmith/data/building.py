@@ -31,8 +31,8 @@ from bertsmith.text.words import read_terms
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
+    from bertsmith.text.documents import Document
     from bertsmith.text.faults import Tally
-    from bertsmith.text.readers import Document
     from bertsmith.vocab.tokenizer import Tokenizer
 
 __all__ = ["Built", "ShardOptions", "build_shards"]
@@ -110,7 +110,7 @@ def build_shards(
     settings = _settings(tokenizer, corpus, options, dictionary, phrases)
     complete = _look_at(folder, settings)
     scratch = folder / _BUILD_FOLDER
-    with naming_full_disks(folder), _alone_in(folder, scratch):
+    with naming_full_disks(folder), _alone_in(folder, scratch), _leaving_no_beginnings(folder, scratch):
         _clear_remains(folder, scratch)
         source = Corpus(names, corpus, scratch, progress)
         recipe = Recipe(folder.absolute(), scratch.absolute(), options.language, options.sentences, options.words,
@@ -158,6 +158,8 @@ def _look_at(folder: Path, settings: dict[str, Any]) -> Index | None:
             index = read_index(folder)
             found = index.options
         elif (folder / _BUILD_FOLDER / _SETTINGS_FILE).exists():
+            if not _has_records(folder / _BUILD_FOLDER):
+                return None  # killed before anything was done: no reason to insist on its settings
             found = _read_settings(folder / _BUILD_FOLDER / _SETTINGS_FILE)
             found["on_error"] = settings["on_error"]  # to skip what stopped a build is how one goes on with it
         elif set(os.listdir(folder)) - {_BUILD_FOLDER}:  # noqa: PTH208 only the names
@@ -183,6 +185,21 @@ def _read_settings(path: Path) -> dict[str, Any]:
     if not isinstance(found, dict):
         raise ShardError(f"{path}: is damaged; remove the data set that it belongs to, and build it again")
     return found
+
+
+def _has_records(scratch: Path) -> bool:
+    return any(scratch.glob("unit-*.json"))
+
+
+@contextmanager
+def _leaving_no_beginnings(folder: Path, scratch: Path) -> Iterator[None]:
+    """A build that fails before its first unit is done leaves nothing: it can be tried again with other settings."""
+    try:
+        yield
+    except BaseException:
+        if not _has_records(scratch) and not (folder / INDEX_FILE).exists():
+            shutil.rmtree(folder, ignore_errors=True)
+        raise
 
 
 @contextmanager

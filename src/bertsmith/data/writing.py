@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from pathlib import Path
     from typing import BinaryIO
 
-    from bertsmith.text.readers import Document
+    from bertsmith.text.documents import Document
     from bertsmith.text.sentences import SentenceMode
 
 __all__ = ["Recipe", "Unit", "UnitRecord", "read_record", "write_unit"]

@@ -21,8 +21,8 @@ from bertsmith.vocab.tokenizer import Tokenizer
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
+    from bertsmith.text.documents import Document
     from bertsmith.text.faults import Tally
-    from bertsmith.text.readers import Document
 
 __all__ = ["VocabOptions", "VocabResult", "vocab"]
 

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Literal
 
 from bertsmith.errors import CorpusError, InputError
 from bertsmith.text.builtin import python_docs
+from bertsmith.text.documents import Document, Reading
 from bertsmith.text.faults import OnError, Tally
 from bertsmith.text.files import Format, find_sources
-from bertsmith.text.readers import Document, Reading, read_source
+from bertsmith.text.readers import read_source
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

@@ -36,8 +36,9 @@ CHUNK = re.compile(f"[{_PUNCTUATION}]|[^ \t\n\r{_PUNCTUATION}]+")
 HAN_CHUNK = re.compile(f"[{_PUNCTUATION}{_HAN}]|[^ \t\n\r{_PUNCTUATION}{_HAN}]+")
 # Characters at which a text may be cut without changing its tokens: white space, Han, and old, common punctuation.
 _CUT_HERE = re.compile(
-    "[ \t\n\r\u00a0\u3000\u4e00-\u9fff!-/:-@\\[-`{-~\u2010-\u2027\u2030-\u203e\u3001-\u3003\u3008-\u3011\uff01-\uff03"
-    "\uff05-\uff0a\uff0c-\uff0f\uff1a\uff1b\uff1f\uff20\uff3b-\uff3d\uff3f\uff5b\uff5d]"
+    f"[ \t\n\r\u00a0\u3000{_HAN}{_PUNCTUATION}\u00a1\u00ab\u00b7\u00bb\u00bf\u2010-\u2027\u2030-\u203e"
+    "\u3001-\u3003\u3008-\u3011\u3014-\u301f\uff01-\uff03\uff05-\uff0a\uff0c-\uff0f\uff1a\uff1b\uff1f\uff20"
+    "\uff3b-\uff3d\uff3f\uff5b\uff5d]"
 )
 _MAX_CHUNKS = 300_000
 _MAX_CHARACTERS = 16 * 2**20

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
     from pathlib import Path
 
-    from bertsmith.text.readers import Document
+    from bertsmith.text.documents import Document
 
 __all__ = ["CountJob", "WordCount", "WordRules", "count_block", "merge_counts"]
 

@@ -1,0 +1,131 @@
+"""Masking and pairing measured on a million tokens and more of real text, for every kind, at lengths 128 and 512.
+
+Shards of en-web and zh-web of ../shared/data (Chinese with the segmenter's words), with a list of phrases for entity
+masking. `faithful` must follow the original's count exactly; the others must choose 15% of the tokens that can be
+masked, 80/10/10 must hold piece by piece, no special token may be chosen, and units must stay whole.
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+from typing import get_args
+
+import numpy as np
+
+import harness
+from bertsmith.data.building import ShardOptions, build_shards
+from bertsmith.data.examples import ExampleOptions, Examples
+from bertsmith.data.index import IN_PHRASE, WORD_START
+from bertsmith.data.masking import Masking, MaskKind
+from bertsmith.data.shards import ShardSet
+from bertsmith.jobs.shards import open_tokenizer
+
+CORPORA = Path(__file__).resolve().parent.parent.parent / "shared" / "data" / "corpus"
+SETS = {
+    "en-web": ("minilm", "pieces", ("web animations api", "pull request", "command line", "source code")),
+    "zh-web": ("m3e-small", "chinese", ("命名空间", "配置文件", "返回值", "浏览器")),
+}
+NUM_TOKENS = 1_000_000
+
+
+def open_shards(name: str, folder: Path) -> Examples:
+    """Shards of one corpus."""
+    model, words, phrases = SETS[name]
+    (folder / f"{name}.txt").write_text("\n".join(phrases), encoding="utf-8")
+    options = ShardOptions(words=words, phrases=folder / f"{name}.txt")  # type: ignore[arg-type]
+    tokenizer = open_tokenizer(model)
+    build_shards([str(CORPORA / f"{name}.jsonl")], tokenizer, folder / name, options=options, workers=2)
+    return Examples(ShardSet(folder / name), tokenizer, ExampleOptions())
+
+
+def measure(examples: Examples, kind: MaskKind, length: int, *, faithful: bool) -> dict[str, float]:
+    """Counts over enough examples."""
+    masking = Masking(kind, faithful=faithful, max_predictions=(20 if length == 128 else 77) if faithful else None)
+    options = replace(examples.options, max_length=length, masking=masking, pairs="balanced")
+    examples = Examples(examples.shards, examples.tokenizer, options)
+    plan = examples.plan(0)
+    enough = int(np.searchsorted(np.cumsum(plan.lengths), NUM_TOKENS)) + 1
+    rows = np.arange(min(enough, len(plan)))
+    part = plan.take(rows)
+    batch = examples.batch(0, rows)
+    tokens, units, segments = examples.assemble(part)
+    chosen = np.zeros(len(tokens), bool)
+    chosen[batch.positions] = True
+    seen = batch.input_ids[batch.positions]
+    inside = (segments >= 0) & ((units & WORD_START) == 0)
+    if kind == "entity":
+        inside |= (units & IN_PHRASE) > 0
+    inside[1:] &= segments[1:] == segments[:-1]
+    inside[0] = False
+    places = np.flatnonzero(inside)
+    example = np.repeat(np.arange(len(rows)), part.lengths)
+    counts = np.bincount(example[batch.positions], minlength=len(rows))
+    rule = np.minimum(masking.max_predictions or 0, np.maximum(1, np.rint(0.15 * part.lengths)))
+    return {
+        "tokens": len(tokens),
+        "rate": len(batch.positions) / (segments >= 0).sum(),
+        "masked": float((seen == examples.mask_id).mean()),
+        "kept": float((seen == batch.labels).mean()),
+        "special": int((segments[batch.positions] < 0).sum()),
+        "broken": 0 if kind == "piece" else int((chosen[places] != chosen[places - 1]).sum()),
+        "off_rule": int((counts != rule).sum()) if faithful else 0,
+        "labels": float(plan.labels.mean()),
+    }
+
+
+def main() -> int:
+    """Measure, print."""
+    options = harness.parser(__doc__ or "").parse_args()
+    rows, verdicts = [], []
+    with tempfile.TemporaryDirectory() as folder:
+        for name in SETS:
+            examples = open_shards(name, Path(folder))
+            cases = [(kind, False) for kind in get_args(MaskKind)] + [("piece", True)]
+            for length in (128, 512):
+                for kind, faithful in cases:
+                    found = measure(examples, kind, length, faithful=faithful)
+                    title = f"{name}, {length}, {'faithful ' if faithful else ''}{kind}"
+                    rate_holds = found["off_rule"] == 0 if faithful else abs(found["rate"] - 0.15) <= 0.001
+                    holds = (
+                        rate_holds
+                        and abs(found["masked"] - 0.8) <= 0.007
+                        and abs(found["kept"] - 0.1) <= 0.007
+                        and not found["special"]
+                        and not found["broken"]
+                        and found["labels"] == 0.5
+                    )
+                    verdicts.append(holds)
+                    rows.append(
+                        f"| {title} | {found['tokens']:,} | {found['rate']:.3%} | {found['masked']:.2%} | "
+                        f"{1 - found['masked'] - found['kept']:.2%} | {found['kept']:.2%} | {found['special']} | "
+                        f"{found['broken']} | {found['off_rule'] if faithful else '–'} | {found['labels']:.1%} | "
+                        f"{'yes' if holds else '**no**'} |"
+                    )
+    harness.show(
+        "masks",
+        "Masks and pairs",
+        [
+            (__doc__ or "").strip(),
+            "",
+            harness.no_products(),
+            "",
+            "Targets: rate 15% ± 0.1 points (or the rule, exactly), 80/10/10 ± 0.7 points, none special, none broken, "
+            "half of the pairs random.",
+            "",
+            "| corpus, length, kind | tokens | chosen | [MASK] | random | kept | special | broken units | "
+            "off the rule | random pairs | met |",
+            "|---|---|---|---|---|---|---|---|---|---|---|",
+            *rows,
+            "",
+            harness.versions(),
+        ],
+        keep=options.keep,
+    )
+    return 0 if all(verdicts) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
