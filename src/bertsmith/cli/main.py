@@ -35,7 +35,7 @@ VERBS = {
         "bertsmith fill albert-tiny-zh 今天天气很[MASK]。 --top 3",
     ),
     "inspect": (
-        "Show a model's shape, parameters, memory and tokenizer, or what is in a data set.",
+        "Show a model (shape, parameters, memory, tokenizer; no weights are loaded) or a data set of token shards.",
         "bertsmith inspect base, or bertsmith inspect minilm --json",
     ),
     "models": (

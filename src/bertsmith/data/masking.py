@@ -96,11 +96,13 @@ def mask_examples(
     budgets = _budgets(np.bincount(example[can], minlength=len(lengths)), lengths, keys, masking, rate or masking.rate)
     first = np.flatnonzero(can & _starts(units, segments, example, masking))  # (U,) the first token of each unit
     size = np.diff(np.append(np.cumsum(can)[first] - 1, can.sum()))
+    order = key_of(token_keys[first], _ORDER)
     weights = masking.run_weights()
-    if weights is not None:
-        run = _run_starts(segments[first] + 2 * example[first], key_of(token_keys[first], _RUN), weights)
-        first, size = first[run], np.add.reduceat(size, np.flatnonzero(run)) if len(size) else size
-    taken = _take(example[first], size, key_of(token_keys[first], _ORDER), budgets)
+    if weights is None or not len(first):
+        taken = _take(example[first], size, order, budgets)
+    else:
+        new = _run_starts(segments[first] + 2 * example[first], key_of(token_keys[first], _RUN), weights)
+        taken = _take_runs(example[first], size, order, new, budgets)
     positions = _spread(first[taken], size[taken])
     return _replace(tokens, positions, token_keys[positions], masking, vocab_size, mask_id)
 
@@ -144,6 +146,19 @@ def _run_starts(segment: np.ndarray, keys: np.ndarray, weights: np.ndarray) -> n
     starts = new.copy()
     starts[ends[ends < end]] = True
     return starts
+
+
+def _take_runs(
+    example: np.ndarray, size: np.ndarray, keys: np.ndarray, new: np.ndarray, budgets: np.ndarray
+) -> np.ndarray:
+    """(·,) the units that are chosen where runs of them are taken first, then single ones for what is left."""
+    begins, run = np.flatnonzero(new), np.cumsum(new) - 1
+    runs = _take(example[begins], np.add.reduceat(size, begins), keys[begins], budgets)
+    inside = np.isin(run, runs)
+    left = budgets - np.bincount(example[inside], size[inside], minlength=len(budgets)).astype(np.int64)
+    rest = np.flatnonzero(~inside)
+    singles = rest[_take(example[rest], size[rest], keys[rest], left)]
+    return np.concatenate((np.flatnonzero(inside), singles))
 
 
 def _take(example: np.ndarray, size: np.ndarray, keys: np.ndarray, budgets: np.ndarray) -> np.ndarray:
