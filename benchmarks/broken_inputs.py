@@ -219,7 +219,14 @@ def page(results: Results) -> list[str]:
         ("builds that were not as they must be", "0", f"{len(results.wrong)}", not results.wrong),
         ("the slowest case, both builds and their check", f"below {SECONDS} s", f"{slowest:.1f} s", slowest < SECONDS),
     ]
-    lines = [harness.versions("pyarrow"), "", *(__doc__ or "").split("\n\n", 1)[1].strip().split("\n"), ""]
+    lines = [
+        harness.versions("pyarrow"),
+        "",
+        harness.no_products(),
+        "",
+        *(__doc__ or "").split("\n\n", 1)[1].strip().split("\n"),
+        "",
+    ]
     lines += [f"{sum(results.seconds):.0f} seconds in all.", "", *harness.verdict_table(verdicts), ""]
     lines += ["| cause | cases | builds refused | builds that went on and counted |", "|---|---:|---:|---:|"]
     for cause, cases in results.cases.items():

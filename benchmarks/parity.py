@@ -109,6 +109,9 @@ def main() -> int:
             "",
             f"Target {TARGET:.0e}: {'met' if met else '**not met**'}.",
             "",
+            f"Peak of this machine in float32: {harness.describe_peaks([harness.measure_peak()])}. Operations are not "
+            "counted: nothing is timed.",
+            "",
             "| model | texts, tokens | one mixed batch | one at a time | masked-word logits |",
             "|---|---|---|---|---|",
             *rows,

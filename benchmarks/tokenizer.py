@@ -103,6 +103,7 @@ def main() -> int:
         sweep(lowercase, step, characters, generator, rules, differences)
     lines = [
         f"{harness.versions('transformers', 'hypothesis')}, Unicode {unicodedata.unidata_version} in Python",
+        harness.no_products(),
         *transformers_part(contests, args.count, len(from_hypothesis)),
         *rules_part(strings, characters, differences.CLASSES),
     ]
