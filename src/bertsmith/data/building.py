@@ -31,7 +31,6 @@ from bertsmith.text.words import read_terms
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from bertsmith.text.documents import Document
     from bertsmith.text.faults import Tally
     from bertsmith.vocab.tokenizer import Tokenizer
 
@@ -115,7 +114,8 @@ def build_shards(
         source = Corpus(names, corpus, scratch, progress)
         recipe = Recipe(folder.absolute(), scratch.absolute(), options.language, options.sentences, options.words,
                         options.holdout, dictionary, phrases, tokenizer.fingerprint)  # fmt: skip
-        units = _units(source, recipe, round(options.shard_mb * 1e6))
+        groups = source.groups(round(options.shard_mb * 1e6))
+        units = (Unit(number, documents, recipe) for number, documents in enumerate(groups))
         if complete is None:
             write_whole(scratch / _SETTINGS_FILE, lambda file: file.write(json.dumps(settings).encode()))
             tokenizer.save(folder, max_length=_MAX_LENGTH)
@@ -280,17 +280,3 @@ def _index(tokenizer: Tokenizer, settings: dict[str, Any], tally: Tally, records
         train=splits["train"],
         holdout=splits["holdout"],
     )
-
-
-def _units(corpus: Corpus, recipe: Recipe, size: int) -> Iterator[Unit]:
-    """Documents in the order of the corpus, as many as make up the size."""
-    documents: list[Document] = []
-    number = total = 0
-    for document in corpus:
-        documents.append(document)
-        total += document.num_characters
-        if total >= size:
-            yield Unit(number, documents, recipe)
-            documents, total, number = [], 0, number + 1
-    if documents:
-        yield Unit(number, documents, recipe)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+from collections import deque
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,9 +20,8 @@ from bertsmith.vocab.quality import Quality, choose_examples, measure
 from bertsmith.vocab.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Sequence
 
-    from bertsmith.text.documents import Document
     from bertsmith.text.faults import Tally
 
 __all__ = ["VocabOptions", "VocabResult", "vocab"]
@@ -112,8 +112,11 @@ def vocab(
     with tempfile.TemporaryDirectory(prefix="bertsmith-vocab-") as name:
         scratch = Path(name)
         source = Corpus(corpus, reading or CorpusOptions(), scratch, progress)
-        for _ in run_jobs(count_block, _jobs(source, rules, options.holdout, scratch), workers=workers):
-            pass
+        jobs = (
+            CountJob(number, documents, rules, options.holdout, scratch)
+            for number, documents in enumerate(source.groups(_BLOCK))
+        )
+        deque(run_jobs(count_block, jobs, workers=workers), maxlen=0)  # the counts are on disk
         words = merge_counts(scratch, "learn")
         aside = merge_counts(scratch, "holdout")
     if not words:
@@ -141,19 +144,6 @@ def _qualities(
     mine, theirs = (measure(side, words, corpus, examples) if side else None for side in (tokenizer, rival))
     assert mine is not None
     return mine, theirs
-
-
-def _jobs(corpus: Corpus, rules: WordRules, holdout: float, scratch: Path) -> Iterator[CountJob]:
-    documents: list[Document] = []
-    number = size = 0
-    for document in corpus:
-        documents.append(document)
-        size += document.num_characters
-        if size >= _BLOCK:
-            yield CountJob(number, documents, rules, holdout, scratch)
-            documents, size, number = [], 0, number + 1
-    if documents:
-        yield CountJob(number, documents, rules, holdout, scratch)
 
 
 def _whole_words(path: Path, rules: WordRules) -> list[str]:

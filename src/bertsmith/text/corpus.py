@@ -114,6 +114,19 @@ class Corpus:
                 f"{self.options.min_chars} characters or more" + (f" ({left_out})" if left_out else "")
             )
 
+    def groups(self, size: int) -> Iterator[list[Document]]:
+        """The documents in their order, in groups of `size` characters or a little more: the units of all work."""
+        documents: list[Document] = []
+        total = 0
+        for document in self:
+            documents.append(document)
+            total += document.num_characters
+            if total >= size:
+                yield documents
+                documents, total = [], 0
+        if documents:
+            yield documents
+
     def _documents(self, source: Source, advance: Callable[[int], object] | None) -> Iterator[Document]:
         if source.kind == "builtin":
             return (Document.of(text) for _, text in python_docs())

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from itertools import chain, islice
 from typing import TYPE_CHECKING
 
+import numpy as np
 from tokenizers import normalizers, pre_tokenizers
 
 from bertsmith.vocab.corpus_encoder import HAN_CHUNK
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
     from bertsmith.text.documents import Document
 
-__all__ = ["CountJob", "WordCount", "WordRules", "count_block", "merge_counts"]
+__all__ = ["CountJob", "WordCount", "WordRules", "count_block", "merge_counts", "piece_uses"]
 
 WordCount = tuple[str, int]
 NUM_PARTS = 32
@@ -104,6 +105,12 @@ def merge_counts(folder: Path, name: str, *, limit: int = MAX_WORDS) -> list[Wor
     blocks = sorted(folder.glob(f"{name}-*"))
     parts = [_merged_part(blocks, part, folder) for part in range(NUM_PARTS)]
     return list(islice(heapq.merge(*parts, key=_rank), limit))
+
+
+def piece_uses(rows: Sequence[Sequence[int]], words: Sequence[WordCount], num_pieces: int) -> np.ndarray:
+    """(num_pieces,) how often each piece is used, where `rows` are the pieces of each word."""
+    weights = np.repeat([count for _, count in words], [len(row) for row in rows])
+    return np.bincount(np.fromiter(chain.from_iterable(rows), np.int64), weights, minlength=num_pieces)
 
 
 def _rank(entry: WordCount) -> tuple[int, bytes]:

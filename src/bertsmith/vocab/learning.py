@@ -8,7 +8,6 @@ are put to use on the words, and the least used are dropped until the vocabulary
 from __future__ import annotations
 
 from collections import Counter
-from itertools import chain
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -16,6 +15,7 @@ from tokenizers import Tokenizer as Engine
 from tokenizers import models, pre_tokenizers, trainers
 
 from bertsmith.errors import InputError
+from bertsmith.vocab.counting import piece_uses
 from bertsmith.vocab.tokenizer import CLS, MASK, PAD, SEP, UNK
 
 if TYPE_CHECKING:
@@ -136,7 +136,5 @@ def _uses(words: Sequence[WordCount], pieces: Sequence[str]) -> Counter[str]:
     vocabulary = {piece: number for number, piece in enumerate([UNK, *pieces])}
     engine = Engine(models.WordPiece(vocabulary, unk_token=UNK))
     rows = [row.ids for row in engine.encode_batch_fast([word for word, _ in words], add_special_tokens=False)]
-    weights = np.repeat([count for _, count in words], [len(row) for row in rows])
-    flat = np.fromiter(chain.from_iterable(rows), np.int64, len(weights))
-    totals = np.bincount(flat, weights, minlength=len(vocabulary))
+    totals = piece_uses(rows, words, len(vocabulary))
     return Counter({piece: int(totals[number]) for piece, number in vocabulary.items()})

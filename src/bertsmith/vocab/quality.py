@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+
+from bertsmith.vocab.counting import piece_uses
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -50,7 +51,7 @@ def measure(
     unknown = np.array([tokenizer.unk_id in row for row in rows], bool)
     total = max(int(counts.sum()), 1)
     pieces = tokenizer.pieces
-    uses = _uses(tokenizer, corpus)
+    uses = piece_uses(tokenizer.encode_plain([word for word, _ in corpus]), corpus, tokenizer.vocab_size)
     learned = [number for number, piece in enumerate(pieces) if not (piece.startswith("[") and piece.endswith("]"))]
     longest = sorted(learned, key=lambda number: (-len(pieces[number].removeprefix("##")), number))
     several = [number for number in learned if len(pieces[number].removeprefix("##")) > 1]
@@ -67,14 +68,6 @@ def measure(
             for word, row in zip(examples, tokenizer.encode_plain(list(examples)), strict=True)
         ],
     )
-
-
-def _uses(tokenizer: Tokenizer, words: Sequence[WordCount]) -> np.ndarray:
-    """(vocabulary,) how often each piece is used for these words."""
-    rows = tokenizer.encode_plain([word for word, _ in words])
-    flat = np.fromiter(chain.from_iterable(rows), np.int64)
-    weights = np.repeat([count for _, count in words], [len(row) for row in rows])
-    return np.bincount(flat, weights, minlength=tokenizer.vocab_size)
 
 
 def choose_examples(tokenizer: Tokenizer, words: Sequence[WordCount]) -> list[str]:
