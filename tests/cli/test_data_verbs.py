@@ -80,3 +80,23 @@ def test_wrong_input_is_one_sentence_and_leaves_nothing(arguments, words, corpus
     assert "Traceback" not in error
     assert not (tmp_path / "v").exists()
     assert not (tmp_path / "d" / "index.json").exists()
+
+
+@pytest.mark.parametrize("verb", ["shards", "vocab"])
+def test_a_hyphen_is_standard_input(verb, corpus, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert run(["vocab", corpus, "-o", "tokenizer", "--size", "160", "--workers", "1"]) == 0
+    more = ["--tokenizer", "tokenizer"] if verb == "shards" else ["--size", "160"]
+    with (tmp_path / "corpus.txt").open(encoding="utf-8") as file:
+        monkeypatch.setattr("sys.stdin", file)
+        assert run([verb, "-", "-o", "out", "--workers", "1", *more]) == 0
+    assert "300 documents" in capsys.readouterr().out
+
+
+def test_embed_reads_standard_input_too(tmp_path, monkeypatch, capsys):
+    """The line is parsed, the input read, and the model that is not there is what is complained of."""
+    (tmp_path / "texts.txt").write_text("one\n", encoding="utf-8")
+    with (tmp_path / "texts.txt").open(encoding="utf-8") as file:
+        monkeypatch.setattr("sys.stdin", file)
+        assert run(["embed", "no-such-model", "--input", "-", "--output", str(tmp_path / "v.npy")]) == 2
+    assert "no-such-model" in capsys.readouterr().err

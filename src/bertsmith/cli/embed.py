@@ -15,7 +15,7 @@ __all__ = ["embed"]
 def embed(
     model: str,
     *,
-    input: Annotated[str, Parameter(name=["--input", "-i"])],  # noqa: A002 the flag's name
+    input: Annotated[str, Parameter(name=["--input", "-i"], allow_leading_hyphen=True)],  # noqa: A002 the flag's name
     output: Annotated[Path, Parameter(name=["--output", "-o"])],
     pool: Literal["mean", "cls", "max"] = "mean",
     normalize: Annotated[bool, Parameter(negative="")] = False,
