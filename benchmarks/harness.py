@@ -11,16 +11,15 @@ import shlex
 import statistics
 import sys
 import time
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from bertsmith.train.speed import Peak
+
 RESULTS = Path(__file__).resolve().parent.parent / "docs" / "results"
-# Shapes (rows, inner, columns) of x @ w that stand for what a machine can do in float32.
-PEAK_SHAPES = {"square": (2048, 2048, 2048), "deep": (4096, 1536, 384), "wide": (4096, 768, 3072)}
 
 
 def parser(description: str) -> argparse.ArgumentParser:
@@ -39,26 +38,11 @@ def versions(*packages: str) -> str:
     return f"Python {platform.python_version()}, {platform.machine()} {capability}, " + ", ".join(found)
 
 
-@dataclass(frozen=True)
-class Peak:
-    """The best rate in FLOP/s that this machine shows on plain float32 matrix products."""
-
-    flops: float
-    shape: str
-
-
 def measure_peak(repeats: int = 15) -> Peak:
-    """Best of the three named shapes, each by its median, into memory that is already there."""
-    import torch  # not at the top: worker processes import the benchmark that started them
+    """Best of the three named shapes, each by its median."""
+    from bertsmith.train import speed  # not at the top: worker processes import the benchmark that started them
 
-    rates = {}
-    for name, (rows, inner, columns) in PEAK_SHAPES.items():
-        x, w, out = torch.randn(rows, inner), torch.randn(inner, columns), torch.empty(rows, columns)
-        with torch.no_grad():
-            seconds = [_seconds(lambda: torch.mm(x, w, out=out)) for _ in range(repeats + 2)][2:]  # noqa: B023
-        rates[name] = 2 * rows * inner * columns / statistics.median(seconds)
-    best = max(rates, key=lambda name: rates[name])
-    return Peak(rates[best], best)
+    return speed.measure_peak(repeats)
 
 
 def take_turns(
@@ -87,6 +71,8 @@ def peak_share(operations: float, seconds: Sequence[float], peaks: Sequence[Peak
 def describe_peaks(peaks: Sequence[Peak]) -> str:
     """The median of the rounds' peaks and their range."""
     rates = [peak.flops / 1e9 for peak in peaks]
+    from bertsmith.train.speed import PEAK_SHAPES
+
     shapes = ", ".join(f"{name} {'×'.join(map(str, shape))}" for name, shape in PEAK_SHAPES.items())
     return f"{statistics.median(rates):.0f} GFLOP/s ({min(rates):.0f}–{max(rates):.0f}), the best of {shapes}"
 

@@ -17,7 +17,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 
 from bertsmith.errors import ConfigError, InputError
 
-__all__ = ["SIZES", "Activation", "BertConfig", "named_size", "read_json"]
+__all__ = ["SIZES", "Activation", "BertConfig", "named_size", "one_sentence", "read_json"]
 
 Activation = Literal["gelu", "gelu_new", "gelu_pytorch_tanh", "relu", "silu", "swish", "tanh"]
 
@@ -119,7 +119,7 @@ class BertConfig(BaseModel):
         try:
             super().__init__(**values)
         except ValidationError as error:
-            raise ConfigError(_one_sentence(error)) from error
+            raise ConfigError(one_sentence(error)) from error
 
     @property
     def head_size(self) -> int:
@@ -176,7 +176,7 @@ class BertConfig(BaseModel):
         return json.dumps(content, indent=2, sort_keys=True, ensure_ascii=False) + "\n"
 
 
-def _one_sentence(error: ValidationError) -> str:
+def one_sentence(error: ValidationError) -> str:
     """Say the first thing that is wrong, with its field's name before it."""
     first = error.errors()[0]
     field = ".".join(str(part) for part in first["loc"])

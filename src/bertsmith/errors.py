@@ -1,6 +1,7 @@
 """What can go wrong for a user, one small tree.
 
 BertsmithError            anything below; its text is one sentence for a person, with what to do
+├── TrainingError         a run that cannot go on: the loss is not finite, the disk too small
 └── InputError            what was given is wrong: a file, a value, a text (exit code 2)
     ├── ConfigError       a model configuration that cannot be; names the field
     ├── WeightsError      a weight file that is broken, hostile or does not fit the configuration
@@ -18,12 +19,17 @@ __all__ = [
     "ModelNotFoundError",
     "ShardError",
     "TokenizerError",
+    "TrainingError",
     "WeightsError",
 ]
 
 
 class BertsmithError(Exception):
     """The root: catch this to catch every error that Bertsmith raises on purpose."""
+
+
+class TrainingError(BertsmithError):
+    """A training run cannot begin or go on; the message says why and what to do."""
 
 
 class InputError(BertsmithError):

@@ -7,7 +7,8 @@ import torch
 
 from bertsmith.bundle.fitting import split_names
 from bertsmith.errors import InputError
-from bertsmith.model.losses import classification_loss, pretraining_losses, span_loss
+from bertsmith.model import losses as loss_module
+from bertsmith.model.losses import classification_loss, span_loss, tied_cross_entropy
 from twins import TINY, mixed_batch, padded, random_model, relative_error, their_twin, unpadded
 
 
@@ -45,12 +46,16 @@ def test_pretraining_logits_and_gradients():
         list(labels.split(batch.lengths.tolist())), batch_first=True, padding_value=-100
     )
     output = theirs(**padded(batch), labels=grid, next_sentence_label=pairs)
-    logits = model(*packed(batch), masked)
-    losses = pretraining_losses(logits.mlm, words, logits.pair, pairs)
+    with torch.no_grad():
+        logits = model(*packed(batch), masked)
+    scores = model.score(*packed(batch), masked, words, pairs)
     assert relative_error(logits.mlm, unpadded(output.prediction_logits, batch)[masked]) < 1e-5
     assert relative_error(logits.pair, output.seq_relationship_logits) < 1e-5
-    torch.testing.assert_close(losses.total, output.loss)
-    losses.total.backward()
+    assert scores.mlm_correct == (logits.mlm.argmax(1) == words).sum()
+    assert scores.pair_correct == (logits.pair.argmax(1) == pairs).sum()
+    loss = scores.mlm_loss / len(words) + scores.pair_loss / len(pairs)
+    torch.testing.assert_close(loss, output.loss)
+    loss.backward()
     output.loss.backward()
     check_gradients(model, theirs)
 
@@ -125,16 +130,28 @@ def test_multiple_choice():
             model(*packed(batch), 4)
 
 
-def test_counts_of_the_global_batch_divide_the_sums():
-    """Two halves, each divided by the whole's counts, add up to the whole."""
-    logits, labels = torch.randn(10, 5), torch.arange(10) % 5
-    pair, truth = torch.randn(4, 2), torch.tensor([0, 1, 1, 0])
-    whole = pretraining_losses(logits, labels, pair, truth).total
-    halves = sum(
-        pretraining_losses(logits[part], labels[part], pair[pairs], truth[pairs], num_masked=10, num_pairs=4).total
-        for part, pairs in ((slice(3), slice(1)), (slice(3, 10), slice(1, 4)))
-    )
-    torch.testing.assert_close(whole, halves)
+@pytest.mark.parametrize("rows_per_block", [1, 4, 10, 1000])
+def test_the_loss_of_masked_words_is_that_of_the_whole_logits(rows_per_block, monkeypatch):
+    """Value, hits and all three gradients, however the rows are cut into blocks; also far out, where exp overflows."""
+    monkeypatch.setattr(loss_module, "_BLOCK_BYTES", 4 * 37 * rows_per_block)
+    torch.manual_seed(0)
+    inputs = [(torch.randn(shape) * scale).requires_grad_() for shape, scale in (((10, 8), 60), ((37, 8), 1), (37, 3))]
+    labels = torch.randint(37, (10,))
+    logits = torch.nn.functional.linear(inputs[0], inputs[1], inputs[2])
+    plain = torch.nn.functional.cross_entropy(logits, labels, reduction="sum") / 7
+    wanted = torch.autograd.grad(plain, inputs)
+    loss, correct = tied_cross_entropy(*inputs, labels)
+    torch.testing.assert_close(loss / 7, plain)
+    assert correct == (logits.argmax(1) == labels).sum()
+    for ours, theirs in zip(torch.autograd.grad(loss / 7, inputs), wanted, strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-5)
+
+
+def test_a_batch_without_masked_words_has_a_loss_of_zero():
+    rows, table, bias = torch.randn(0, 8, requires_grad=True), torch.randn(37, 8, requires_grad=True), torch.zeros(37)
+    loss, correct = tied_cross_entropy(rows, table, bias, torch.zeros(0, dtype=torch.int64))
+    loss.backward()
+    assert (loss.item(), int(correct), float(table.grad.abs().sum())) == (0.0, 0, 0.0)
 
 
 @pytest.mark.parametrize("kind", ["pretraining", "classification", "span", "tagging", "choice"])
@@ -148,8 +165,8 @@ def test_one_batch_is_learnt_by_heart(kind):
 
     def losses():
         if kind == "pretraining":
-            logits = model(*packed(batch), masked)
-            return pretraining_losses(logits.mlm, batch.input_ids[masked], logits.pair, torch.arange(6) % 2)
+            scores = model.score(*packed(batch), masked, batch.input_ids[masked], torch.arange(6) % 2)
+            return [scores.mlm_loss / len(masked), scores.pair_loss / 6]
         if kind == "span":
             return [
                 span_loss(model(*packed(batch)), batch.lengths, torch.stack((batch.lengths // 2, batch.lengths - 1), 1))

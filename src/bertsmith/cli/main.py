@@ -42,6 +42,14 @@ VERBS = {
         "List the models on this machine that can be opened by name.",
         "bertsmith models",
     ),
+    "pretrain": (
+        "Pre-train a BERT on token shards, with masked words and sentence pairs.",
+        "bertsmith pretrain --shards data/ --size mini --output run/ --minutes 60",
+    ),
+    "report": (
+        "Show a run as one HTML page with curves, settings, data and examples; also while it goes on.",
+        "bertsmith report run/",
+    ),
     "shards": (
         "Turn raw text into token shards, ready for pre-training.",
         "bertsmith shards corpus/ --tokenizer vocab/ --output data/",

@@ -12,7 +12,7 @@ Shapes: T tokens in all, B examples, U units, M chosen tokens.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 
@@ -37,6 +37,8 @@ class Masking:
     of 1 to `longest_ngram` words, n with weight 1/n; spans geometric with `span_p`, cut at `longest_span` (SpanBERT,
     section 3.1).
     """
+
+    __pydantic_config__: ClassVar = {"extra": "forbid"}  # where it is a part of settings, unknown keys are errors
 
     kind: MaskKind = "word"
     rate: float = 0.15

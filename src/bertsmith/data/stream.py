@@ -7,6 +7,7 @@ many parts each of them cuts its share, changes nothing in what the batch holds.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -15,7 +16,7 @@ from bertsmith.data.examples import cut_by_tokens
 from bertsmith.errors import CorpusError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from bertsmith.data.examples import Examples
 
@@ -40,25 +41,37 @@ class GlobalBatch:
 
 
 class Stream:
-    """Batches of about `tokens_per_batch` tokens."""
+    """Batches of about `tokens_per_batch` tokens, by their place."""
 
     def __init__(self, examples: Examples, tokens_per_batch: int) -> None:
         self.examples = examples
         self.tokens_per_batch = tokens_per_batch
+        self._cuts: Callable[[int], np.ndarray] = lru_cache(maxsize=2)(self._cut_epoch)
+
+    def at(self, place: Place) -> GlobalBatch:
+        """The batch at a place."""
+        cuts = self._cuts(place.epoch)
+        rows = np.arange(cuts[place.batch], cuts[place.batch + 1])
+        last = place.batch + 2 == len(cuts)
+        after = Place(place.epoch + 1, 0) if last else Place(place.epoch, place.batch + 1)
+        return GlobalBatch(place.epoch, rows, self.examples.plan(place.epoch).take(rows).lengths, after)
 
     def batches(self, place: Place | None = None) -> Iterator[GlobalBatch]:
         """All batches from a place on, without end."""
-        epoch, number = place or Place()
         while True:
-            lengths = self.examples.plan(epoch).lengths
-            if not len(lengths):
-                raise CorpusError("the data set gives no example of this kind; are its documents of one sentence each?")
-            cuts = cut_by_tokens(lengths, self.tokens_per_batch)
-            for batch in range(number, len(cuts) - 1):
-                rows = np.arange(cuts[batch], cuts[batch + 1])
-                after = Place(epoch, batch + 1) if batch + 2 < len(cuts) else Place(epoch + 1, 0)
-                yield GlobalBatch(epoch, rows, lengths[rows], after)
-            epoch, number = epoch + 1, 0
+            batch = self.at(place or Place())
+            yield batch
+            place = batch.after
+
+    def num_batches(self, epoch: int = 0) -> int:
+        """How many batches an epoch has."""
+        return len(self._cuts(epoch)) - 1
+
+    def _cut_epoch(self, epoch: int) -> np.ndarray:
+        lengths = self.examples.plan(epoch).lengths
+        if not len(lengths):
+            raise CorpusError("the data set gives no example of this kind; are its documents of one sentence each?")
+        return cut_by_tokens(lengths, self.tokens_per_batch)
 
 
 def share_of(lengths: np.ndarray, part: int, num_parts: int) -> np.ndarray:

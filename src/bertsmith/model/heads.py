@@ -13,6 +13,7 @@ from torch import nn
 
 from bertsmith.errors import InputError
 from bertsmith.model.encoder import Encoder, activation, initialise
+from bertsmith.model.losses import tied_cross_entropy
 from bertsmith.model.packing import cls_rows
 
 if TYPE_CHECKING:
@@ -27,6 +28,7 @@ __all__ = [
     "PairModel",
     "PreTrainingLogits",
     "PreTrainingModel",
+    "PreTrainingScores",
     "SpanModel",
     "Tagger",
     "build",
@@ -55,9 +57,13 @@ class MaskedLMHead(nn.Module):
         self.norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
         self.bias = nn.Parameter(torch.zeros(config.vocab_size))
 
+    def transform(self, rows: torch.Tensor) -> torch.Tensor:
+        """(M, H) to (M, H), all but the last product."""
+        return self.norm(self.activation(self.dense(rows)))
+
     def forward(self, rows: torch.Tensor, embedding: torch.Tensor) -> torch.Tensor:
         """(M, H) and the word embeddings (V, H) to (M, V)."""
-        return F.linear(self.norm(self.activation(self.dense(rows))), embedding, self.bias)
+        return F.linear(self.transform(rows), embedding, self.bias)
 
 
 class MaskedLM(BertModel):
@@ -105,6 +111,15 @@ class PreTrainingLogits(NamedTuple):
     pair: torch.Tensor  # (B, 2)
 
 
+class PreTrainingScores(NamedTuple):
+    """Of one batch: sums, to be divided by counts of the global batch."""
+
+    mlm_loss: torch.Tensor
+    mlm_correct: torch.Tensor
+    pair_loss: torch.Tensor
+    pair_correct: torch.Tensor
+
+
 class PreTrainingModel(BertModel):
     """Both pre-training tasks on one pass; the last layer computes masked positions and `[CLS]` only."""
 
@@ -123,12 +138,39 @@ class PreTrainingModel(BertModel):
         masked: torch.Tensor,
     ) -> PreTrainingLogits:
         """A packed batch and the rows `masked (M,)` to the logits of both tasks."""
+        first, words = self._read(input_ids, token_type_ids, lengths, masked)
+        logits = self.mlm(words, self.encoder.embeddings.word.weight)
+        return PreTrainingLogits(logits, self.pair(self.encoder.pool(first)))
+
+    def score(
+        self,
+        input_ids: torch.Tensor,
+        token_type_ids: torch.Tensor | None,
+        lengths: torch.Tensor,
+        masked: torch.Tensor,
+        labels: torch.Tensor,
+        pair_labels: torch.Tensor,
+    ) -> PreTrainingScores:
+        """Losses and hits against `labels (M,)` and `pair_labels (B,)`; the latter are empty where there is no pair."""
+        first, words = self._read(input_ids, token_type_ids, lengths, masked)
+        table = self.encoder.embeddings.word.weight
+        mlm_loss, mlm_correct = tied_cross_entropy(self.mlm.transform(words), table, self.mlm.bias, labels)
+        if not len(pair_labels):
+            return PreTrainingScores(mlm_loss, mlm_correct, mlm_loss.new_zeros(()), mlm_correct.new_zeros(()))
+        pairs = self.pair(self.encoder.pool(first)).float()
+        pair_correct = (pairs.argmax(1) == pair_labels).sum()
+        return PreTrainingScores(
+            mlm_loss, mlm_correct, F.cross_entropy(pairs, pair_labels, reduction="sum"), pair_correct
+        )
+
+    def _read(
+        self, input_ids: torch.Tensor, token_type_ids: torch.Tensor | None, lengths: torch.Tensor, masked: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """The last layer's states of `[CLS]` (B, H) and of the masked positions (M, H)."""
         first = cls_rows(lengths.cpu())
         read = torch.cat((first, masked.cpu()))
         rows = self.encoder(input_ids, token_type_ids, lengths, read=read).rows
-        pooled = self.encoder.pool(rows[: len(first)])
-        words = self.mlm(rows[len(first) :], self.encoder.embeddings.word.weight)
-        return PreTrainingLogits(words, self.pair(pooled))
+        return rows[: len(first)], rows[len(first) :]
 
 
 class Classifier(BertModel):

@@ -1,50 +1,85 @@
-"""The losses, each from logits and labels.
-
-Pre-training sums are divided by counts that the caller may give for the *global* batch: a mean of
-per-process means is something else.
-"""
+"""The losses: of classes and spans from logits, of masked words from the rows before the logits."""
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 
 from bertsmith.model.packing import Ragged
 
-__all__ = ["PreTrainingLosses", "classification_loss", "pretraining_losses", "span_loss"]
+__all__ = ["classification_loss", "span_loss", "tied_cross_entropy"]
+
+# The (rows x vocabulary) array that exists at a time. Small enough to be kept by the allocator, large enough for
+# matrix products at full speed.
+_BLOCK_BYTES = 25 * 2**20
 
 
-class PreTrainingLosses(NamedTuple):
-    """The two parts, each already divided by its count; the paper's loss is their sum."""
+def tied_cross_entropy(
+    rows: torch.Tensor, embedding: torch.Tensor, bias: torch.Tensor, labels: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Cross-entropy of softmax(rows Eᵀ + bias), summed over (M, H) rows, and how many of them guess right.
 
-    mlm: torch.Tensor
-    pair: torch.Tensor
-
-    @property
-    def total(self) -> torch.Tensor:
-        """L = L_mlm + L_pair."""
-        return self.mlm + self.pair
+    The same as `F.cross_entropy` of the logits, without ever holding (M, V) of them: each block of rows goes from
+    logits to loss to gradients while it is in the cache.
+    """
+    loss, correct = _TiedCrossEntropy.apply(rows, embedding, bias, labels)  # type: ignore[no-untyped-call]
+    return loss, correct
 
 
-def pretraining_losses(
-    mlm_logits: torch.Tensor,
-    mlm_labels: torch.Tensor,
-    pair_logits: torch.Tensor,
-    pair_labels: torch.Tensor,
-    *,
-    num_masked: int | None = None,
-    num_pairs: int | None = None,
-) -> PreTrainingLosses:
-    """Cross-entropy of both tasks: (M, V) against (M,), and (B, 2) against (B,)."""
-    counts = (
-        len(mlm_labels) if num_masked is None else num_masked,
-        len(pair_labels) if num_pairs is None else num_pairs,
-    )
-    mlm = F.cross_entropy(mlm_logits, mlm_labels, reduction="sum") / max(1, counts[0])
-    pair = F.cross_entropy(pair_logits, pair_labels, reduction="sum") / max(1, counts[1])
-    return PreTrainingLosses(mlm, pair)
+class _TiedCrossEntropy(torch.autograd.Function):
+    """Gradients are ready when the forward pass ends: they are those of the sum, to be scaled by what comes back."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, rows: torch.Tensor, embedding: torch.Tensor, bias: torch.Tensor, labels: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        device = rows.device.type
+        low = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else rows.dtype
+        with torch.autocast(device, enabled=False):
+            x, table = rows.to(low), embedding.to(low)
+            losses = torch.empty(len(x), dtype=torch.float32, device=x.device)
+            correct = torch.zeros((), dtype=torch.int64, device=x.device)
+            d_rows = d_table = d_bias = None
+            if any(ctx.needs_input_grad):
+                d_rows, d_table = torch.empty_like(rows), torch.zeros_like(embedding)
+                d_bias = torch.zeros_like(bias)
+            for part in _blocks(len(x), len(table)):
+                logits = torch.addmm(bias.to(low), x[part], table.t())  # (·, V)
+                wanted = labels[part, None]
+                top, guess = logits.max(1)
+                correct += (guess == labels[part]).sum()
+                target = logits.gather(1, wanted)[:, 0].float()
+                shares = logits.softmax(1, dtype=torch.float32)
+                # log Σ exp, by way of the likeliest piece, whose share cannot be zero
+                losses[part] = top.float() - shares.gather(1, guess[:, None])[:, 0].log() - target
+                if d_rows is not None and d_table is not None and d_bias is not None:
+                    del logits
+                    shares.scatter_add_(1, wanted, shares.new_full((len(wanted), 1), -1.0))
+                    d_bias += shares.sum(0)
+                    shares = shares.to(low)
+                    d_rows[part] = shares @ table
+                    if low == d_table.dtype:
+                        d_table.addmm_(shares.t(), x[part])
+                    else:
+                        d_table += shares.t() @ x[part]
+        ctx.gradients = [d_rows, d_table, d_bias]
+        ctx.mark_non_differentiable(correct)
+        return losses.sum(), correct
+
+    @staticmethod
+    def backward(ctx: Any, *outer: Any) -> Any:
+        gradients, ctx.gradients = ctx.gradients, None
+        assert gradients is not None, "the gradients of a batch are given out once"
+        return (*(gradient.mul_(outer[0]) for gradient in gradients), None)
+
+
+def _blocks(num_rows: int, vocab_size: int) -> list[slice]:
+    """Slices of about equal size, none larger than a block."""
+    most = max(1, _BLOCK_BYTES // (4 * vocab_size))
+    size = -(-num_rows // max(1, -(-num_rows // most)))
+    return [slice(start, start + size) for start in range(0, num_rows, max(size, 1))]
 
 
 def classification_loss(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:

@@ -1,10 +1,11 @@
 """Checkpoints: everything that a run needs to go on as if it had never stopped.
 
     checkpoints/step-000200/    model.safetensors, optimizer.safetensors, state.json
-    checkpoints/best/           the same, of the best evaluation so far
+    checkpoints/best-000150/    the same, of the best evaluation so far
 
-A checkpoint is written aside and renamed, so a folder of that name is whole. Random numbers are not in it: dropout is
-seeded anew at every step, from the run's seed and the step.
+A checkpoint is written aside and renamed, so a folder of that name is whole. Tensors are stored whole and under their
+parameters' names, so that any number of processes can go on from it. Random numbers are not in it: dropout is seeded
+anew at every step, from the run's seed and the step.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -21,11 +23,16 @@ from safetensors.torch import load_file, save_file
 
 from bertsmith.errors import WeightsError
 from bertsmith.folders import new_folder
+from bertsmith.train.distributed import World, gathered, placed_like
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
-__all__ = ["Progress", "latest_checkpoint", "load_checkpoint", "prune_checkpoints", "save_checkpoint"]
+    from torch import nn
+    from torch.optim import Optimizer
+
+__all__ = ["Checkpoints", "Progress", "latest_checkpoint", "load_checkpoint", "load_weights", "save_checkpoint"]
 
 _MODEL, _OPTIMIZER, _STATE = "model.safetensors", "optimizer.safetensors", "state.json"
 _NAME = re.compile(r"step-(\d+)")
@@ -33,104 +40,164 @@ _NAME = re.compile(r"step-(\d+)")
 
 @dataclass(frozen=True)
 class Progress:
-    """Where a run stands: steps done, the place in the data, and the best evaluation."""
+    """Where a run stands: what it has done, the place in the data, and the best evaluation."""
 
     step: int = 0
+    tokens: int = 0
+    seconds: float = 0.0
     position: dict[str, int] = field(default_factory=dict)
     best_loss: float | None = None
+    best_step: int | None = None
 
 
-def save_checkpoint(folder: Path, model: torch.nn.Module, optimizer: torch.optim.Optimizer, progress: Progress) -> None:
-    """Write one checkpoint; the folder appears when all of it is on the disk."""
-    with new_folder(folder) as aside:
-        save_file(_distinct(model.state_dict()), aside / _MODEL)
-        tensors, settings = _split_state(model, optimizer)
-        save_file(tensors, aside / _OPTIMIZER)
-        (aside / _STATE).write_text(json.dumps({**asdict(progress), "optimizer": settings}), encoding="utf-8")
+@dataclass(frozen=True)
+class Snapshot:
+    """A checkpoint in memory, apart from what goes on training."""
+
+    model: dict[str, torch.Tensor]
+    optimizer: dict[str, torch.Tensor]
+    state: dict[str, Any]
+
+    @classmethod
+    def of(cls, model: nn.Module, optimizers: Sequence[Optimizer], progress: Progress) -> Snapshot:
+        """Copy everything; all processes must call it."""
+        names = {id(weight): name for name, weight in model.named_parameters()}
+        tensors = {
+            f"{names[id(weight)]}:{key}": _copy(torch.as_tensor(value))
+            for optimizer in optimizers
+            for weight, values in optimizer.state.items()
+            for key, value in values.items()
+        }
+        settings = [[_without_weights(group, names) for group in optimizer.param_groups] for optimizer in optimizers]
+        weights = {name: _copy(tensor) for name, tensor in _distinct(model).items()}
+        return cls(weights, tensors, {**asdict(progress), "optimizer": settings})
+
+    def write(self, folder: Path) -> None:
+        """Put it on disk; the folder appears when all of it is there."""
+        with new_folder(folder) as aside:
+            save_file(self.model, aside / _MODEL)
+            save_file(self.optimizer, aside / _OPTIMIZER)
+            (aside / _STATE).write_text(json.dumps(self.state), encoding="utf-8")
 
 
-def load_checkpoint(folder: Path, model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> Progress:
-    """Put model and optimizer back to where they were."""
+class Checkpoints:
+    """The checkpoints of one run: the last few and the best, written in the background while training goes on."""
+
+    def __init__(self, folder: Path, world: World, *, keep: int) -> None:
+        self.folder = folder
+        self.keep = keep
+        self._world = world
+        self._pool = ThreadPoolExecutor(1)
+        self._writing: Future[None] | None = None
+
+    def save(
+        self, model: nn.Module, optimizers: Sequence[Optimizer], progress: Progress, *, best: bool = False
+    ) -> None:
+        """Take a copy now and write it soon; an earlier one is finished first."""
+        self.finish()
+        snapshot = Snapshot.of(model, optimizers, progress)
+        if self._world.is_main:
+            self._writing = self._pool.submit(self._write, snapshot, progress.step, best=best)
+
+    def finish(self) -> None:
+        """Wait until everything is on the disk; an error there is an error here."""
+        if self._writing is not None:
+            self._writing.result()
+            self._writing = None
+
+    def _write(self, snapshot: Snapshot, step: int, *, best: bool) -> None:
+        name, keep = ("best", 1) if best else ("step", self.keep)
+        target = self.folder / f"{name}-{step:06d}"
+        if not target.exists():
+            snapshot.write(target)
+        for old in _numbered(self.folder, name)[:-keep]:
+            shutil.rmtree(old)
+
+
+def save_checkpoint(folder: Path, model: nn.Module, optimizers: Sequence[Optimizer], progress: Progress) -> None:
+    """Write one checkpoint now."""
+    Snapshot.of(model, optimizers, progress).write(folder)
+
+
+def load_checkpoint(folder: Path, model: nn.Module, optimizers: Sequence[Optimizer]) -> Progress:
+    """Put model and optimizers back to where they were."""
     try:
-        weights, tensors = load_file(folder / _MODEL), load_file(folder / _OPTIMIZER)
+        load_weights(folder, model)
+        tensors = load_file(folder / _OPTIMIZER)
         state = json.loads((folder / _STATE).read_bytes())
-        _check_shapes(model, weights)
-        model.load_state_dict(weights, strict=False)  # a tied weight is stored once
-        _join_state(model, optimizer, tensors, state.pop("optimizer"))
+        _join_state(model, optimizers, tensors, state.pop("optimizer"))
         return Progress(**state)
     except (OSError, SafetensorError, ValueError, KeyError, TypeError) as error:
-        raise WeightsError(
-            f"{folder}: is not a checkpoint of this run ({error}); remove it to go on from an earlier one"
-        ) from error
+        raise _unusable(folder, error) from error
+
+
+@torch.no_grad()
+def load_weights(folder: Path, model: nn.Module) -> None:
+    """The weights alone."""
+    try:
+        stored = load_file(folder / _MODEL)
+        weights = _distinct(model)
+        if {name: tensor.shape for name, tensor in stored.items()} != {n: t.shape for n, t in weights.items()}:
+            raise ValueError("its weights are those of another model")
+        for name, weight in weights.items():
+            weight.copy_(placed_like(stored[name], weight))
+    except (OSError, SafetensorError, ValueError) as error:
+        raise _unusable(folder, error) from error
 
 
 def latest_checkpoint(folder: Path) -> Path | None:
-    """The checkpoint of the highest step, or None."""
-    found = _numbered(folder)
+    """The checkpoint of the highest step, or None. What a killed process left unfinished is removed."""
+    if folder.is_dir():
+        for unfinished in folder.glob(".*"):
+            shutil.rmtree(unfinished, ignore_errors=True)
+    found = _numbered(folder, "step")
     return found[-1] if found else None
 
 
-def prune_checkpoints(folder: Path, keep: int) -> None:
-    """Remove all but the last few."""
-    for path in _numbered(folder)[:-keep]:
-        shutil.rmtree(path)
-
-
-def _numbered(folder: Path) -> list[Path]:
+def _numbered(folder: Path, name: str) -> list[Path]:
     if not folder.is_dir():
         return []
-    steps = [(int(match[1]), path) for path in folder.iterdir() if (match := _NAME.fullmatch(path.name))]
+    pattern = re.compile(rf"{name}-(\d+)")
+    steps = [(int(match[1]), path) for path in folder.iterdir() if (match := pattern.fullmatch(path.name))]
     return [path for _, path in sorted(steps)]
 
 
-def _distinct(tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """Each piece of memory once: safetensors refuses names that share it."""
-    seen: set[int] = set()
-    distinct = {}
-    for name, tensor in tensors.items():
-        if tensor.data_ptr() not in seen:
-            seen.add(tensor.data_ptr())
-            distinct[name] = tensor.detach().contiguous()
-    return distinct
+def _unusable(folder: Path, error: Exception) -> WeightsError:
+    return WeightsError(f"{folder}: is not a checkpoint of this run ({error}); remove it to go on from an earlier one")
 
 
-def _check_shapes(model: torch.nn.Module, weights: dict[str, torch.Tensor]) -> None:
-    expected = {name: tensor.shape for name, tensor in _distinct(model.state_dict()).items()}
-    if {name: tensor.shape for name, tensor in weights.items()} != expected:
-        raise ValueError("its weights are those of another model")
+def _copy(tensor: torch.Tensor) -> torch.Tensor:
+    whole = gathered(tensor)
+    return whole.clone() if whole.data_ptr() == tensor.data_ptr() else whole
 
 
-def _split_state(
-    model: torch.nn.Module, optimizer: torch.optim.Optimizer
-) -> tuple[dict[str, torch.Tensor], list[dict[str, Any]]]:
-    """The optimizer's tensors under the names of their parameters, and its settings."""
-    names = {id(weight): name for name, weight in model.named_parameters()}
-    tensors = {
-        f"{names[id(weight)]}:{key}": torch.as_tensor(value).detach().contiguous()
-        for weight, values in optimizer.state.items()
-        for key, value in values.items()
-    }
-    settings = [
-        {key: value for key, value in group.items() if key != "params"}
-        | {"names": [names[id(w)] for w in group["params"]]}
-        for group in optimizer.param_groups
-    ]
-    return tensors, settings
+def _distinct(model: nn.Module) -> dict[str, torch.Tensor]:
+    """Parameters and buffers; safetensors wants each tensor's memory once, and `state_dict` repeats tied ones."""
+    return {**dict(model.named_parameters()), **dict(model.named_buffers())}
+
+
+def _without_weights(group: dict[str, Any], names: dict[int, str]) -> dict[str, Any]:
+    settings = {key: value for key, value in group.items() if key != "params"}
+    return {**settings, "names": [names[id(weight)] for weight in group["params"]]}
 
 
 def _join_state(
-    model: torch.nn.Module,
-    optimizer: torch.optim.Optimizer,
+    model: nn.Module,
+    optimizers: Sequence[Optimizer],
     tensors: dict[str, torch.Tensor],
-    settings: list[dict[str, Any]],
+    settings: list[list[dict[str, Any]]],
 ) -> None:
     weights = dict(model.named_parameters())
     names = {id(weight): name for name, weight in weights.items()}
-    for group, stored in zip(optimizer.param_groups, settings, strict=True):
-        if [names[id(weight)] for weight in group["params"]] != stored.pop("names"):
-            raise ValueError("its optimizer has other parameters")
-        group.update({key: tuple(value) if isinstance(value, list) else value for key, value in stored.items()})
-    optimizer.state.clear()
+    owner = {}
+    for optimizer, stored in zip(optimizers, settings, strict=True):
+        for group, values in zip(optimizer.param_groups, stored, strict=True):
+            if [names[id(weight)] for weight in group["params"]] != values.pop("names"):
+                raise ValueError("its optimizer has other parameters")
+            owner.update({names[id(weight)]: optimizer for weight in group["params"]})
+            group.update({key: tuple(value) if isinstance(value, list) else value for key, value in values.items()})
+        optimizer.state.clear()
     for key, tensor in tensors.items():
         name, _, what = key.rpartition(":")
-        optimizer.state[weights[name]][what] = tensor.to(weights[name].device) if tensor.dim() else tensor
+        value = placed_like(tensor, weights[name]) if tensor.dim() else tensor
+        owner[name].state[weights[name]][what] = value

@@ -1,4 +1,4 @@
-"""Optimizers: the original's Adam, and who decays.
+"""Optimizers: the original's Adam, who decays, and which optimizer has which weights.
 
 The original's Adam (optimization.py of 2018) differs from torch's: no bias correction, ε outside the square root, and a
 decay that is decoupled and multiplied by the learning rate. Not on LayerNorm nor on biases; embeddings do decay.
@@ -6,15 +6,19 @@ decay that is decoupled and multiplied by the learning rate. Not on LayerNorm no
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 from torch import nn
 
+from bertsmith.train.muon import Muon
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-__all__ = ["BertAdam", "decay_groups"]
+__all__ = ["BertAdam", "OptimizerKind", "build_optimizers", "decay_groups"]
+
+OptimizerKind = Literal["bert_adam", "adamw", "muon"]
 
 
 class BertAdam(torch.optim.Optimizer):
@@ -61,7 +65,47 @@ class BertAdam(torch.optim.Optimizer):
         return [state["mean"] for state in states], [state["square"] for state in states]
 
 
-def decay_groups(model: nn.Module, weight_decay: float) -> list[dict[str, Any]]:
+def build_optimizers(
+    kind: OptimizerKind,
+    model: nn.Module,
+    *,
+    rate: float,
+    betas: tuple[float, float],
+    eps: float,
+    weight_decay: float,
+) -> list[torch.optim.Optimizer]:
+    """The optimizers of a model; every group of parameters has its peak rate under `peak`."""
+    matrices = _hidden_matrices(model) if kind == "muon" else {}
+    groups = decay_groups(model, weight_decay, without=set(matrices))
+    made: list[torch.optim.Optimizer]
+    if kind == "bert_adam":
+        made = [BertAdam(groups, lr=rate, betas=betas, eps=eps)]
+    else:
+        made = [torch.optim.AdamW(groups, lr=rate, betas=betas, eps=eps, fused=True)]
+    if matrices:
+        weights = {id(weight): weight for weight in model.parameters()}
+        stacks = [{"params": [weights[key] for key, number in matrices.items() if number == stacked],
+                   "stacked": stacked} for stacked in sorted(set(matrices.values()))]  # fmt: skip
+        made.append(Muon(stacks, lr=rate, weight_decay=weight_decay))
+    for optimizer in made:
+        for group in optimizer.param_groups:
+            group["peak"] = rate
+    return made
+
+
+def _hidden_matrices(model: nn.Module) -> dict[int, int]:
+    """The weights of the linear layers in the stack, by identity; with each, how many matrices are stacked in it."""
+    found = {}
+    for stack in (module for module in model.modules() if isinstance(module, nn.ModuleList)):
+        for name, module in stack.named_modules():
+            if isinstance(module, nn.Linear) and module.weight.requires_grad:
+                found[id(module.weight)] = 3 if name.endswith("qkv") else 1
+    return found
+
+
+def decay_groups(
+    model: nn.Module, weight_decay: float, *, without: set[int] | frozenset[int] = frozenset()
+) -> list[dict[str, Any]]:
     """Two groups of parameters: those that decay, and LayerNorms and biases, which do not."""
     decays: list[nn.Parameter] = []
     stays: list[nn.Parameter] = []
@@ -69,7 +113,7 @@ def decay_groups(model: nn.Module, weight_decay: float) -> list[dict[str, Any]]:
         id(weight) for module in model.modules() if isinstance(module, nn.LayerNorm) for weight in module.parameters()
     }
     for name, weight in model.named_parameters():
-        if not weight.requires_grad:
+        if not weight.requires_grad or id(weight) in without:
             continue
         (stays if id(weight) in norms or name.endswith("bias") else decays).append(weight)
     return [{"params": decays, "weight_decay": weight_decay}, {"params": stays, "weight_decay": 0.0}]

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import math
+from typing import TYPE_CHECKING
 
-__all__ = ["faithful_rate", "linear_rate", "one_cycle_rate"]
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = ["SCHEDULES", "faithful_rate", "linear_rate", "one_cycle_rate"]
 
 
 def faithful_rate(step: int, total: int, warmup: int) -> float:
@@ -32,3 +36,10 @@ def one_cycle_rate(step: int, total: int, warmup: int) -> float:
     if step < warmup:
         return (step + 1) / warmup
     return 0.5 * (1 + math.cos(math.pi * min(1.0, (step - warmup) / max(total - warmup, 1))))
+
+
+SCHEDULES: dict[str, Callable[[int, int, int], float]] = {
+    "faithful": faithful_rate,
+    "linear": linear_rate,
+    "one_cycle": one_cycle_rate,
+}

@@ -1,0 +1,66 @@
+"""`pretrain`: from shards to a BERT, from scratch or from a model, in one process or many."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from bertsmith.errors import InputError
+from bertsmith.pretraining.keeping import Observer
+from bertsmith.pretraining.planning import check_disk
+from bertsmith.pretraining.request import CONFIG_FILE, Request, difference, make_request, read_request
+from bertsmith.pretraining.run import PretrainingRun, Result
+from bertsmith.report.pretraining import write_report
+from bertsmith.train.checkpoint import Progress
+from bertsmith.train.distributed import joined
+from bertsmith.train.signals import listening
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+__all__ = ["Observer", "Request", "Result", "make_request", "pretrain"]
+
+
+def pretrain(
+    request: Request | None,
+    output: Path,
+    *,
+    resume: bool = False,
+    dry_run: bool = False,
+    observer: Observer | None = None,
+) -> Result:
+    """Train as asked (`make_request`); with `resume`, go on with the run in `output`."""
+    with joined() as world:
+        watcher = observer if observer is not None and world.is_main else Observer()
+        request = world.tell(_settle(request, output, watcher, resume=resume) if world.is_main else None)
+        assert request is not None
+        run = PretrainingRun(request, output, world, watcher)
+        plan = run.plan(measure=dry_run)
+        watcher.on_plan(plan, run.request)
+        if dry_run:
+            check_disk(plan, output)
+            return Result(output, plan, Progress(), {}, {}, [])
+        with listening() as stop:
+            result = run.train(plan, stop)
+        if world.is_main and result.model is not None:
+            write_report(output)
+        return result
+
+
+def _settle(request: Request | None, output: Path, watcher: Observer, *, resume: bool) -> Request:
+    """A new run, or one that goes on with its own configuration."""
+    if resume and (output / CONFIG_FILE).is_file():
+        stored = read_request(output)
+        different = difference(request, stored) if request is not None else None
+        if different is not None:
+            raise InputError(
+                f"{output}: was begun with other {different}; go on with --resume and nothing else, or begin a new run "
+                "in another folder"
+            )
+        return stored
+    if output.exists() and (not resume or any(output.iterdir())):
+        raise InputError(f"{output}: exists already; go on with --resume, or name a new folder")
+    if request is None:
+        raise InputError(f"{output}: there is nothing to resume, and no --shards to begin with")
+    if resume:
+        watcher.on_note(f"{output}: nothing to resume, so a new run begins")
+    return request

@@ -1,0 +1,46 @@
+"""Recipes: each a function that gives settings.
+
+Derive your own in three lines:
+
+def mine() -> Settings:
+    return changed(modern(), {"pairs": "none", "optimizer.rate": 1e-3})
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from bertsmith.data.masking import Masking
+from bertsmith.pretraining.settings import BatchSettings, OptimizerSettings, ScheduleSettings, Settings
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = ["RECIPES", "faithful", "modern"]
+
+
+def faithful() -> Settings:
+    """BERT as it was trained in 2018: its pairs, its count of masks, its Adam, its schedule, batches of 256 × 512."""
+    return Settings(
+        pairs="faithful",
+        masking=Masking(kind="piece", faithful=True),
+        dropout=0.1,
+        optimizer=OptimizerSettings(kind="bert_adam", rate=1e-4, betas=(0.9, 0.999), eps=1e-6, weight_decay=0.01),
+        schedule=ScheduleSettings(kind="faithful", warmup=0.01),
+        batch=BatchSettings(tokens=256 * 512),
+    )
+
+
+def modern() -> Settings:
+    """What reached a given loss soonest here, with the architecture unchanged (docs/results/recipes.md)."""
+    return Settings(
+        pairs="balanced",
+        masking=Masking(kind="word"),
+        dropout=0.0,
+        optimizer=OptimizerSettings(kind="adamw", rate=2e-3, betas=(0.9, 0.98)),
+        schedule=ScheduleSettings(kind="one_cycle", warmup=0.1),
+        batch=BatchSettings(tokens=2048),
+    )
+
+
+RECIPES: dict[str, Callable[[], Settings]] = {"faithful": faithful, "modern": modern}

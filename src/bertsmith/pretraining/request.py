@@ -1,0 +1,121 @@
+"""What a run is asked to be: `config.json` of a run folder, and how it comes from a command line."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+import yaml
+from pydantic import ValidationError
+
+from bertsmith.config import named_size, one_sentence, read_json
+from bertsmith.errors import ConfigError, InputError
+from bertsmith.folders import write_whole
+from bertsmith.pretraining.recipes import RECIPES
+from bertsmith.pretraining.settings import Budget, Settings, changed
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+__all__ = [
+    "CONFIG_FILE",
+    "Request",
+    "difference",
+    "make_budget",
+    "make_request",
+    "read_request",
+    "write_request",
+]
+
+CONFIG_FILE = "config.json"
+
+
+@dataclass(frozen=True)
+class Request:
+    """What was asked for: all that decides a run's result. `total` is filled in when the number of steps is fixed."""
+
+    shards: str
+    size: str | None
+    start: str | None
+    recipe: str
+    settings: Settings
+    budget: Budget
+    total: int | None = None
+
+
+def make_request(
+    shards: Path,
+    *,
+    size: str | None = None,
+    start: str | None = None,
+    recipe: str = "modern",
+    budget: Budget | None = None,
+    config: Path | None = None,
+    changes: dict[str, Any] | None = None,
+) -> Request:
+    """Settings from a recipe, a YAML file and single changes, in this order; `size` from scratch, `start` a model."""
+    if size is not None and start is not None:
+        raise ConfigError("--size and --from exclude each other: a model has its size")
+    if recipe not in RECIPES:
+        raise ConfigError(f"recipe: {recipe!r} is not one of {', '.join(sorted(RECIPES))}")
+    settings = RECIPES[recipe]()
+    if config is not None:
+        settings = changed(settings, _read_yaml(config))
+    settings = changed(settings, changes or {})
+    if start is None:
+        named_size(size or "mini")  # an unknown name is refused before anything else
+    budget = budget or Budget(minutes=60)
+    return Request(str(shards.absolute()), None if start else size or "mini", start, recipe, settings, budget)
+
+
+def make_budget(**given: float | None) -> Budget | None:
+    """A budget from what was given, one of steps, tokens, epochs and minutes; None where nothing was."""
+    if all(value is None for value in given.values()):
+        return None
+    try:
+        return Budget.model_validate(given)
+    except ValidationError as error:
+        raise ConfigError(one_sentence(error)) from error
+
+
+def read_request(folder: Path) -> Request:
+    """What a run folder was asked for."""
+    content = read_json(folder / CONFIG_FILE)
+    try:
+        content.pop("bertsmith")
+        settings, budget = Settings.model_validate(content.pop("settings")), Budget(**content.pop("budget"))
+        return Request(settings=settings, budget=budget, **content)
+    except ValidationError as error:
+        raise ConfigError(f"{folder / CONFIG_FILE}: {one_sentence(error)}") from error
+    except (KeyError, TypeError) as error:
+        raise ConfigError(f"{folder / CONFIG_FILE}: is not the configuration of a run ({error})") from error
+
+
+def write_request(folder: Path, request: Request) -> None:
+    """Write `config.json`."""
+    content = {"bertsmith": importlib.metadata.version("bertsmith"), **asdict(request)}
+    content |= {"settings": request.settings.model_dump(), "budget": request.budget.model_dump()}
+    text = json.dumps(content, indent=2, ensure_ascii=False) + "\n"
+    write_whole(folder / CONFIG_FILE, lambda file: file.write(text.encode()))
+
+
+def difference(asked: Request, stored: Request) -> str | None:
+    """What two requests differ in, if in anything but the number of steps that was fixed later."""
+    for name in ("shards", "size", "start", "recipe", "budget", "settings"):
+        if getattr(asked, name) != getattr(stored, name):
+            return name
+    return None
+
+
+def _read_yaml(path: Path) -> dict[str, Any]:
+    try:
+        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"{path}: cannot be read ({error})") from error
+    except yaml.YAMLError as error:
+        raise InputError(f"{path}: not valid YAML ({error})".replace("\n", " ")) from error
+    if not isinstance(content, dict):
+        raise InputError(f"{path}: expected names and values, found {type(content).__name__}")
+    return content

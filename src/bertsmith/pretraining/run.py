@@ -1,0 +1,258 @@
+"""One process's part of a run: puts together model, data, optimizer and loop, from a request.
+
+A run folder:
+
+    config.json       everything that is needed to run it again, the number of steps included
+    metrics.jsonl     what was measured; also as TensorBoard events in tensorboard/
+    examples.jsonl    which examples each step read
+    checkpoints/      the last few, and the best
+    model/            the result, when the run is at its end
+"""
+
+from __future__ import annotations
+
+import statistics
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import torch
+
+from bertsmith.bundle.folder import Bundle, write_bundle
+from bertsmith.bundle.resolve import load_bundle
+from bertsmith.config import named_size
+from bertsmith.data.shards import ShardSet
+from bertsmith.errors import ConfigError, TokenizerError
+from bertsmith.model.heads import PreTrainingModel, build
+from bertsmith.model.memory import keep_freed_memory
+from bertsmith.pretraining.evaluation import Evaluation
+from bertsmith.pretraining.fills import fill_gaps, find_gaps
+from bertsmith.pretraining.health import check_data
+from bertsmith.pretraining.keeping import Keeper
+from bertsmith.pretraining.planning import check_disk, plan_run, steps_for
+from bertsmith.pretraining.request import write_request
+from bertsmith.pretraining.work import Objective, PretrainingWork
+from bertsmith.train.checkpoint import Checkpoints, Progress, latest_checkpoint, load_checkpoint
+from bertsmith.train.distributed import gathered, spread_model
+from bertsmith.train.loop import Cadence, Hooks, Loop
+from bertsmith.train.optimizer import build_optimizers
+from bertsmith.train.schedule import SCHEDULES
+from bertsmith.vocab.tokenizer import Tokenizer
+
+if TYPE_CHECKING:
+    from bertsmith.pretraining.fills import Filled
+    from bertsmith.pretraining.keeping import Observer
+    from bertsmith.pretraining.planning import RunPlan
+    from bertsmith.pretraining.request import Request
+    from bertsmith.train.distributed import World
+    from bertsmith.train.signals import StopRequest
+
+__all__ = ["PretrainingRun", "Result"]
+
+_NUM_EVALUATIONS = 20
+# A rehearsal takes so many steps of each phase at least, and so many seconds.
+_REHEARSED_STEPS, _REHEARSED_SECONDS = 3, 4.0
+_PUBLISHED_DROPOUT = 0.1  # for fine-tuning, whatever pre-training had
+
+
+@dataclass(frozen=True)
+class Result:
+    """How a run ended. `model` is None where it was stopped, with `stopped_by` naming the signal."""
+
+    folder: Path
+    plan: RunPlan
+    progress: Progress
+    figures: dict[str, float]
+    baselines: dict[str, float]
+    fills: list[tuple[int, list[Filled]]]
+    model: Path | None = None
+    stopped_by: str | None = None
+
+
+class PretrainingRun:
+    """A run that may begin or go on in `folder`."""
+
+    def __init__(self, request: Request, folder: Path, world: World, observer: Observer) -> None:
+        keep_freed_memory()
+        self.request, self.folder, self.world, self.observer = request, folder, world, observer
+        self.settings = request.settings
+        self.shards = ShardSet(Path(request.shards))
+        self.held_out = ShardSet(Path(request.shards), "holdout", self.shards.index)
+        self.tokenizer = Tokenizer.from_folder(Path(request.shards))
+        model = self._make_model()
+        self.config = model.config
+        self.num_parameters = sum(weight.numel() for weight in model.parameters())
+        longest = max(phase.max_length for phase in self.settings.phases)
+        if longest > self.config.max_position_embeddings:
+            raise ConfigError(
+                f"phases: length {longest} is beyond the model's {self.config.max_position_embeddings} positions"
+            )
+        for remark in check_data(self.shards, self.tokenizer, self.config):
+            observer.on_note(remark)
+
+    def plan(self, *, measure: bool = False) -> RunPlan:
+        """Fix the number of steps. Where time is the budget, or the caller wants to know it, some are tried first."""
+        settings, total = self.settings, self.request.total
+        seconds: list[float] | None = None
+        if measure or (total is None and self.request.budget.minutes is not None):
+            seconds = self._rehearse()
+        batches = self._make_work(1).batches_per_epoch()
+        if total is None:
+            total = self.world.tell(steps_for(self.request.budget, settings, batches, seconds or []))
+            assert total is not None
+            self.request = replace(self.request, total=total)
+        in_all = None
+        if seconds is not None:
+            in_all = total * sum(p.share * each for p, each in zip(settings.phases, seconds, strict=True))
+        epoch_tokens = batches * settings.batch_tokens(settings.phases[0])
+        return plan_run(self.config, self.num_parameters, settings, total, epoch_tokens, in_all)
+
+    def train(self, plan: RunPlan, stop: StopRequest) -> Result:
+        """From the last checkpoint, or the beginning, to the end."""
+        settings, total = self.settings, plan.steps
+        loop = self.make_loop(total)
+        progress = self._open(plan, loop)
+        cadence = Cadence(
+            total,
+            settings.evaluation.every or max(1, total // _NUM_EVALUATIONS),
+            settings.checkpoint.every,
+            settings.checkpoint.minutes,
+        )
+        checkpoints = Checkpoints(self.folder / "checkpoints", self.world, keep=settings.checkpoint.keep)
+        keeper = Keeper(self.folder, settings, total, self.world, self.observer, from_step=progress.step)
+
+        def evaluate() -> dict[str, float]:
+            return self.evaluation(loop.forward)
+
+        def on_evaluation(figures: dict[str, float], now: Progress) -> None:
+            keeper.on_evaluation(figures, self._fill(loop), now)
+
+        try:
+            if progress.step == 0 and self.evaluation:  # so that a curve begins where the model did
+                loop.model.eval()
+                with torch.no_grad():
+                    on_evaluation(evaluate(), progress)
+            hooks = Hooks(evaluate if self.evaluation else None, keeper.on_step, on_evaluation)
+            progress = loop.run(progress, cadence, checkpoints, hooks, stop)
+        finally:
+            keeper.close()
+        done = Result(self.folder, plan, progress, keeper.last, self.evaluation.baselines(), keeper.fills)
+        if progress.step < total:
+            return replace(done, stopped_by=stop.name or "another process")
+        return replace(done, model=self._publish(loop, progress))
+
+    def make_loop(self, total: int) -> Loop:
+        """Everything that trains, at step 0."""
+        settings, chosen = self.settings, self.settings.optimizer
+        objective = Objective(self._make_model().to(self.world.device))
+        model = objective.model
+        if settings.compile:
+            for layer in model.encoder.layers:
+                layer._finish = torch.compile(layer._finish, dynamic=True)  # type: ignore[assignment, arg-type]
+        forward = spread_model(objective, list(model.encoder.layers), self.world, settings.spread)
+        optimizers = build_optimizers(
+            chosen.kind, model, rate=chosen.rate, betas=chosen.betas, eps=chosen.eps, weight_decay=chosen.weight_decay
+        )
+        warmup = max(1, round(settings.schedule.warmup * total))
+        half = self.world.device.type == "cuda" and torch.cuda.is_bf16_supported()
+        return Loop(
+            work=self._make_work(total),
+            model=model,
+            forward=forward,
+            optimizers=optimizers,
+            rate_at=lambda step: SCHEDULES[settings.schedule.kind](step, total, warmup),
+            clip=chosen.clip,
+            seed=settings.seed,
+            world=self.world,
+            autocast=torch.bfloat16 if half else None,
+        )
+
+    @cached_property
+    def evaluation(self) -> Evaluation:
+        """The held-out examples; empty where the data set has none."""
+        made = Evaluation(self.held_out, self.tokenizer, self.settings, self.world)
+        if not made:
+            self.observer.on_note("the data set has no held-out documents, so nothing is evaluated")
+        return made
+
+    def _make_work(self, total: int) -> PretrainingWork:
+        return PretrainingWork(self.shards, self.tokenizer, self.settings, self.config, total, self.world)
+
+    def _make_model(self) -> PreTrainingModel:
+        """The model as it is before the first step."""
+        dropout = dict.fromkeys(("hidden_dropout_prob", "attention_probs_dropout_prob"), self.settings.dropout)
+        seed = self.settings.seed
+        if self.request.start is not None:
+            bundle = load_bundle(self.request.start, "pretraining", fresh_head=True, seed=seed, **dropout)
+            if bundle.tokenizer is not None and bundle.tokenizer.fingerprint != self.shards.index.tokenizer:
+                raise TokenizerError(
+                    f"{self.shards.folder}: was not made with the tokenizer of {self.request.start}; build the shards "
+                    f"again with --tokenizer {self.request.start}"
+                )
+            model = bundle.model
+        else:
+            assert self.request.size is not None
+            config = named_size(self.request.size, vocab_size=self.tokenizer.vocab_size, **dropout)
+            model = build(config, "pretraining", seed=seed)
+        assert isinstance(model, PreTrainingModel)
+        assert model.encoder.pooler is not None
+        if self.settings.pairs == "none":
+            for head in (model.encoder.pooler, model.pair):
+                head.requires_grad_(requires_grad=False)
+        return model
+
+    def _rehearse(self) -> list[float]:
+        """Seconds of a step in each phase, by a model that is thrown away."""
+        total = 1000
+        loop = self.make_loop(total)
+        times = []
+        for phase, begin in enumerate([0, *self.settings.phase_ends(total)[:-1]]):
+            place = {"phase": phase, "epoch": 0, "batch": 0}
+            progress, _ = loop.take_step(Progress(step=begin, position=place))
+            seconds: list[float] = []
+            enough = False
+            while not enough:
+                progress, record = loop.take_step(progress)
+                seconds.append(record.seconds)
+                enough = len(seconds) >= _REHEARSED_STEPS and sum(seconds) >= _REHEARSED_SECONDS
+                enough = self.world.tell(enough)
+            times.append(statistics.median(seconds))
+        return times
+
+    def _open(self, plan: RunPlan, loop: Loop) -> Progress:
+        """Make the run folder, or go on with what is in it."""
+        latest = None
+        if self.world.is_main:
+            check_disk(plan, self.folder)
+            self.folder.mkdir(parents=True, exist_ok=True)
+            write_request(self.folder, self.request)
+            latest = latest_checkpoint(self.folder / "checkpoints")
+        latest = self.world.tell(latest)
+        if latest is None:
+            return Progress()
+        progress = load_checkpoint(latest, loop.model, loop.optimizers)
+        self.observer.on_note(f"going on from step {progress.step:,}")
+        return progress
+
+    def _fill(self, loop: Loop) -> list[Filled]:
+        """What stands in the gaps now; a model that is spread over processes is not asked."""
+        if self.world.size > 1 and self.settings.spread == "fsdp":
+            return []
+        assert isinstance(loop.model, PreTrainingModel)
+        return fill_gaps(loop.model, self.tokenizer, find_gaps(self.held_out, self.tokenizer))
+
+    def _publish(self, loop: Loop, progress: Progress) -> Path:
+        """Write the model folder; a model trained without pairs has no head for them."""
+        folder = self.folder / "model"
+        weights = {name: gathered(tensor) for name, tensor in loop.model.state_dict().items()}
+        if self.world.is_main and not folder.exists():
+            rate = _PUBLISHED_DROPOUT
+            config = self.config.derive(hidden_dropout_prob=rate, attention_probs_dropout_prob=rate)
+            paired = self.settings.pairs != "none"
+            model = build(config, "pretraining" if paired else "mlm")
+            model.load_state_dict(weights, strict=paired)
+            source = f"{progress.step:,} steps of pre-training ({self.request.recipe}) on {progress.tokens:,} tokens"
+            write_bundle(folder, Bundle(model, self.tokenizer, config.max_position_embeddings), source=source)
+        self.world.wait()
+        return folder

@@ -1,0 +1,204 @@
+"""Everything that can be set in a pre-training run, typed; an unknown key is an error that names it.
+
+Recipes (`recipes.py`) fill it in; `--set optimizer.rate=2e-3` and a YAML file change single values.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Annotated, Any, Literal, Self
+
+import yaml
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+
+from bertsmith.config import one_sentence
+from bertsmith.data.masking import Masking
+from bertsmith.data.pairing import PairKind
+from bertsmith.errors import ConfigError
+from bertsmith.train.distributed import Spread
+
+__all__ = [
+    "BatchSettings",
+    "Budget",
+    "CheckpointSettings",
+    "EvaluationSettings",
+    "OptimizerSettings",
+    "Phase",
+    "ScheduleSettings",
+    "Settings",
+    "changed",
+    "parse_phases",
+]
+
+Count = Annotated[int, Field(ge=1)]
+Share = Annotated[float, Field(ge=0.0, le=1.0)]
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+
+class Phase(_Strict):
+    """A part of the run: examples up to a length, for a share of the steps, perhaps with batches of its own size."""
+
+    max_length: Annotated[int, Field(ge=8)]
+    share: Annotated[float, Field(gt=0.0, le=1.0)]
+    batch_tokens: Count | None = None
+
+
+def parse_phases(text: Any) -> Any:
+    """The short form of phases, LENGTH:SHARE[:BATCH] with commas between; anything else is left to be checked.
+
+    >>> parse_phases("128:0.9,512:0.1")
+    [{'max_length': '128', 'share': '0.9'}, {'max_length': '512', 'share': '0.1'}]
+    """
+    if not isinstance(text, str):
+        return text
+    names = ("max_length", "share", "batch_tokens")
+    return [dict(zip(names, part.split(":"), strict=False)) for part in text.split(",")]
+
+
+class OptimizerSettings(_Strict):
+    """`rate` is the peak. `muon` treats the hidden matrices, and AdamW the rest."""
+
+    kind: Literal["bert_adam", "adamw", "muon"] = "adamw"
+    rate: Annotated[float, Field(gt=0.0)] = 1e-3
+    betas: tuple[Share, Share] = (0.9, 0.98)
+    eps: Annotated[float, Field(gt=0.0)] = 1e-6
+    weight_decay: Annotated[float, Field(ge=0.0)] = 0.01
+    clip: Annotated[float, Field(gt=0.0)] = 1.0
+
+
+class ScheduleSettings(_Strict):
+    """How the rate goes, and the share of the steps that it takes to rise."""
+
+    kind: Literal["faithful", "linear", "one_cycle"] = "linear"
+    warmup: Share = 0.01
+
+
+class BatchSettings(_Strict):
+    """`tokens` is the global batch of a step, over all processes; `part` is what fits into memory at once."""
+
+    tokens: Count = 4096
+    part: Count = 16384
+
+
+class CheckpointSettings(_Strict):
+    """Every so many steps, or minutes where no number of steps is given; the last `keep` stay, and the best."""
+
+    every: Count | None = None
+    minutes: Annotated[float, Field(gt=0.0)] = 5.0
+    keep: Count = 2
+
+
+class EvaluationSettings(_Strict):
+    """Every so many steps (without a number: about twenty times in all), on at most so many held-out tokens."""
+
+    every: Count | None = None
+    tokens: Count = 65_536
+
+
+class Budget(_Strict):
+    """How long to train: exactly one of these."""
+
+    steps: Count | None = None
+    tokens: Count | None = None
+    epochs: Annotated[float, Field(gt=0.0)] | None = None
+    minutes: Annotated[float, Field(gt=0.0)] | None = None
+
+    @model_validator(mode="after")
+    def _one(self) -> Self:
+        given = [name for name, value in self.model_dump().items() if value is not None]
+        if len(given) != 1:
+            found = " and ".join(given) if given else "none"
+            raise ValueError(f"give one of steps, tokens, epochs and minutes, not {found}")
+        return self
+
+
+class Settings(_Strict):
+    """A pre-training run, all choices made."""
+
+    pairs: PairKind = "balanced"
+    masking: Masking = Field(default_factory=Masking)
+    first_rate: Annotated[float, Field(gt=0.0, lt=1.0)] | None = None
+    static_copies: Count | None = None
+    dropout: Annotated[float, Field(ge=0.0, lt=1.0)] = 0.1
+    phases: Annotated[tuple[Phase, ...], BeforeValidator(parse_phases)] = (
+        Phase(max_length=128, share=0.9),
+        Phase(max_length=512, share=0.1),
+    )
+    optimizer: OptimizerSettings = Field(default_factory=OptimizerSettings)
+    schedule: ScheduleSettings = Field(default_factory=ScheduleSettings)
+    batch: BatchSettings = Field(default_factory=BatchSettings)
+    checkpoint: CheckpointSettings = Field(default_factory=CheckpointSettings)
+    evaluation: EvaluationSettings = Field(default_factory=EvaluationSettings)
+    spread: Spread = "ddp"
+    compile: bool = False
+    seed: int = 0
+
+    @model_validator(mode="after")
+    def _check_phases(self) -> Self:
+        total = sum(phase.share for phase in self.phases)
+        if not math.isclose(total, 1.0, abs_tol=1e-6):
+            raise ValueError(f"phases: the shares add up to {total:g}, not to 1")
+        return self
+
+    def masking_at(self, phase: Phase) -> Masking:
+        """The masking of a phase: the original's limit of predictions grows with the length (20 at 128, 77 at 512)."""
+        if not self.masking.faithful or self.masking.max_predictions is not None:
+            return self.masking
+        return replace(self.masking, max_predictions=math.ceil(self.masking.rate * phase.max_length))
+
+    def mask_rate(self, step: int, total: int) -> float | None:
+        """The share of masked tokens at a step, where it changes: from `first_rate` straight to that of `masking`."""
+        if self.first_rate is None:
+            return None
+        done = step / max(total - 1, 1)
+        return self.first_rate + done * (self.masking.rate - self.first_rate)
+
+    def batch_tokens(self, phase: Phase) -> int:
+        """The global batch of a phase."""
+        return phase.batch_tokens or self.batch.tokens
+
+    def phase_ends(self, total: int) -> list[int]:
+        """The step before which each phase ends; the last one is `total`.
+
+        >>> Settings().phase_ends(100)
+        [90, 100]
+        """
+        done, ends = 0.0, []
+        for phase in self.phases:
+            done += phase.share
+            ends.append(round(done * total))
+        return ends
+
+
+def changed(settings: Settings, changes: dict[str, Any]) -> Settings:
+    """Settings with values replaced: nested as in a YAML file, or flat with dots as `--set` has them.
+
+    >>> changed(Settings(), {"optimizer.rate": "2e-3", "pairs": "none"}).optimizer.rate
+    0.002
+    """
+    content = settings.model_dump()
+    for path, value in changes.items():
+        _put(content, path.split("."), value, path)
+    try:
+        return Settings.model_validate(content)
+    except ValidationError as error:
+        raise ConfigError(one_sentence(error)) from error
+
+
+def _put(content: dict[str, Any], keys: list[str], value: Any, path: str) -> None:
+    *outer, last = keys
+    for key in outer:
+        content = content.get(key)  # type: ignore[assignment]
+        if not isinstance(content, dict):
+            raise ConfigError(f"{path}: there is no such setting")
+    if last not in content:
+        raise ConfigError(f"{path}: there is no such setting; there are {', '.join(sorted(content))}")
+    if isinstance(content[last], dict) and isinstance(value, dict):
+        for key, inner in value.items():
+            _put(content[last], [str(key)], inner, f"{path}.{key}")
+        return
+    content[last] = yaml.safe_load(value) if isinstance(value, str) and last != "phases" else value

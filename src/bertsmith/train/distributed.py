@@ -1,0 +1,118 @@
+"""One process or many: who this process is, how a model is spread over all of them, and sums over all.
+
+`torchrun` sets the environment; without it a run is one process. Nothing else in a run asks how many there are.
+"""
+
+from __future__ import annotations
+
+import os
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+import torch
+import torch.distributed as dist
+from torch.distributed.fsdp import FSDPModule, fully_shard
+from torch.distributed.tensor import DTensor, distribute_tensor
+from torch.nn.parallel import DistributedDataParallel
+
+from bertsmith.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from contextlib import AbstractContextManager
+
+    from torch import nn
+
+__all__ = ["Spread", "World", "gathered", "holding_gradients", "joined", "placed_like", "spread_model"]
+
+Spread = Literal["ddp", "fsdp"]
+_CPU = torch.device("cpu")
+
+
+@dataclass(frozen=True)
+class World:
+    """This process among all: `rank` of `size`, and the device that it works on."""
+
+    rank: int = 0
+    size: int = 1
+    device: torch.device = _CPU
+
+    @property
+    def is_main(self) -> bool:
+        """Whether this process writes files and speaks to the user."""
+        return self.rank == 0
+
+    def sum(self, values: Sequence[float]) -> list[float]:
+        """Each value summed over all processes."""
+        if self.size == 1:
+            return list(values)
+        total = torch.tensor(values, dtype=torch.float64, device=self.device)
+        dist.all_reduce(total)
+        return total.tolist()
+
+    def tell(self, value: Any) -> Any:
+        """What the main process has, in all of them."""
+        if self.size == 1:
+            return value
+        box = [value]
+        dist.broadcast_object_list(box, src=0)
+        return box[0]
+
+    def wait(self) -> None:
+        """Go on when all have come here."""
+        if self.size > 1:
+            dist.barrier()
+
+
+@contextmanager
+def joined() -> Iterator[World]:
+    """The world as `torchrun` made it, or a process of its own."""
+    cuda = torch.cuda.is_available()
+    if int(os.environ.get("WORLD_SIZE", "1")) == 1:
+        yield World(device=torch.device("cuda" if cuda else "cpu"))
+        return
+    device = torch.device("cuda", int(os.environ["LOCAL_RANK"])) if cuda else torch.device("cpu")
+    if cuda:
+        torch.cuda.set_device(device)
+    dist.init_process_group("nccl" if cuda else "gloo")
+    try:
+        yield World(dist.get_rank(), dist.get_world_size(), device)
+    finally:
+        dist.destroy_process_group()
+
+
+def spread_model(model: nn.Module, layers: Sequence[nn.Module], world: World, how: Spread) -> nn.Module:
+    """The model as the loop calls it. Under `fsdp` each of `layers` is gathered when it is needed, the rest always."""
+    if world.size == 1:
+        if how == "fsdp":
+            raise ConfigError("spread: fsdp needs several processes; start with torchrun --nproc-per-node N")
+        return model
+    if how == "ddp":
+        return DistributedDataParallel(model, gradient_as_bucket_view=True)
+    for layer in layers:
+        fully_shard(layer)
+    fully_shard(model)
+    return model
+
+
+def holding_gradients(model: nn.Module, *, last: bool) -> AbstractContextManager[None]:
+    """Sum gradients over processes only after the last of several parts."""
+    if isinstance(model, DistributedDataParallel):
+        return nullcontext() if last else model.no_sync()
+    if isinstance(model, FSDPModule):
+        model.set_requires_gradient_sync(last)
+    return nullcontext()
+
+
+def gathered(tensor: torch.Tensor) -> torch.Tensor:
+    """A tensor whole, on the CPU; all processes must call it."""
+    whole = tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
+    return whole.detach().cpu()
+
+
+def placed_like(tensor: torch.Tensor, model: torch.Tensor) -> torch.Tensor:
+    """A whole tensor, spread over processes as another one is."""
+    if isinstance(model, DTensor):
+        return distribute_tensor(tensor.to(model.device), model.device_mesh, model.placements)
+    return tensor.to(model.device)

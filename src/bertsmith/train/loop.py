@@ -1,0 +1,201 @@
+"""The loop: a step's data in, weights changed, a record out; evaluations, checkpoints and signals on the way.
+
+It knows no task. A `Work` makes the data of a step and turns it into losses; everything else is handed in as functions.
+A step is a pure function of (weights, optimizer, step number, position), so a run that goes on from a checkpoint is
+the run that never stopped.
+
+Gradients are those of sums divided by counts over *all* processes and parts, so neither the number of processes nor the
+size of the parts changes what a step does.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Protocol
+
+import torch
+
+from bertsmith.errors import TrainingError
+from bertsmith.train.distributed import gathered, holding_gradients
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from torch import nn
+
+    from bertsmith.train.checkpoint import Checkpoints, Progress
+    from bertsmith.train.distributed import World
+    from bertsmith.train.signals import StopRequest
+
+__all__ = ["Cadence", "Hooks", "Loop", "Record", "StepData", "Work"]
+
+
+@dataclass(frozen=True)
+class StepData:
+    """This process's share of one step, cut into parts that fit into memory.
+
+    `counts` is what it adds to the global counts; `position` is where the next step goes on; `log` is what proves
+    later which examples were read.
+    """
+
+    parts: Sequence[Any]
+    counts: dict[str, int]
+    position: dict[str, int]
+    log: dict[str, int] = field(default_factory=dict)
+
+
+class Work(Protocol):
+    """What a run is trained on."""
+
+    def step(self, number: int, position: Mapping[str, int]) -> StepData:
+        """The data of a step."""
+
+    def losses(
+        self, model: nn.Module, part: Any, counts: Mapping[str, float]
+    ) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
+        """The loss of a part, divided by the global counts, and sums for the record."""
+
+    def means(self, sums: Mapping[str, float], counts: Mapping[str, float]) -> dict[str, float]:
+        """Figures that people read, from sums and counts over all processes."""
+
+
+@dataclass(frozen=True)
+class Record:
+    """One step, as it is logged."""
+
+    step: int
+    rate: float
+    norm: float
+    seconds: float
+    counts: dict[str, float]
+    figures: dict[str, float]
+    log: dict[str, int]
+
+
+@dataclass(frozen=True)
+class Cadence:
+    """When things happen, in steps; checkpoints by the clock where no number of steps is given."""
+
+    total: int
+    evaluate: int
+    checkpoint: int | None = None
+    checkpoint_minutes: float = 10.0
+
+    def saves_at(self, step: int, seconds_since: float) -> bool:
+        """Whether a checkpoint is due."""
+        if self.checkpoint is not None:
+            return step % self.checkpoint == 0
+        return seconds_since >= 60 * self.checkpoint_minutes
+
+
+@dataclass(frozen=True)
+class Hooks:
+    """What happens besides training. `evaluate` gives figures, of which `loss` decides what is best; None: never."""
+
+    evaluate: Callable[[], dict[str, float]] | None
+    on_step: Callable[[Record, Progress], None]
+    on_evaluation: Callable[[dict[str, float], Progress], None]
+
+
+@dataclass
+class Loop:
+    """A run in memory: the model, the model as it is called (spread over processes), and what changes it."""
+
+    work: Work
+    model: nn.Module
+    forward: nn.Module
+    optimizers: Sequence[torch.optim.Optimizer]
+    rate_at: Callable[[int], float]
+    clip: float
+    seed: int
+    world: World
+    autocast: torch.dtype | None = None
+
+    def run(
+        self, progress: Progress, cadence: Cadence, checkpoints: Checkpoints, hooks: Hooks, stop: StopRequest
+    ) -> Progress:
+        """Train to the end, or until a signal; either way the last state is on disk when this returns."""
+        saved_at, saved_step = time.monotonic(), progress.step
+        while progress.step < cadence.total:
+            progress, record = self.take_step(progress)
+            hooks.on_step(record, progress)
+            if hooks.evaluate and (progress.step % cadence.evaluate == 0 or progress.step == cadence.total):
+                progress = self._evaluate(hooks.evaluate, progress, checkpoints, hooks)
+            due = cadence.saves_at(progress.step, time.monotonic() - saved_at)
+            stops, saves = self.world.sum([float(bool(stop)), float(due and self.world.is_main)])
+            if stops or saves or progress.step == cadence.total:
+                checkpoints.save(self.model, self.optimizers, progress)
+                saved_at, saved_step = time.monotonic(), progress.step
+            if stops:
+                break
+        if saved_step != progress.step:
+            checkpoints.save(self.model, self.optimizers, progress)
+        checkpoints.finish()
+        return progress
+
+    def take_step(self, progress: Progress) -> tuple[Progress, Record]:
+        """One optimizer step."""
+        begun = time.perf_counter()
+        data = self.work.step(progress.step, progress.position)
+        counts = dict(zip(data.counts, self.world.sum(list(data.counts.values())), strict=True))
+        self._seed_dropout(progress.step)
+        self.model.train()
+        sums = self._accumulate(data.parts, counts)
+        norm = self._clip()
+        if not math.isfinite(norm):
+            raise TrainingError(
+                f"the loss or its gradient is not finite at step {progress.step + 1}; the last checkpoint is good. "
+                "Lower the learning rate (--set optimizer.rate=…) and start again from it with --from"
+            )
+        share = self.rate_at(progress.step)
+        for optimizer in self.optimizers:
+            for group in optimizer.param_groups:
+                group["lr"] = group["peak"] * share
+            optimizer.step()
+            optimizer.zero_grad()
+        totals = dict(zip(sums, self.world.sum([float(value) for value in sums.values()]), strict=True))
+        seconds = time.perf_counter() - begun
+        after = replace(
+            progress,
+            step=progress.step + 1,
+            tokens=progress.tokens + int(counts["tokens"]),
+            seconds=progress.seconds + seconds,
+            position=data.position,
+        )
+        rate = self.optimizers[0].param_groups[0]["lr"]
+        figures = self.work.means(totals, counts)
+        return after, Record(after.step, rate, norm, seconds, counts, figures, data.log)
+
+    def _accumulate(self, parts: Sequence[Any], counts: Mapping[str, float]) -> dict[str, torch.Tensor]:
+        """Gradients of all parts; processes average theirs, so each loss is multiplied by their number."""
+        sums: dict[str, torch.Tensor] = {}
+        device = self.world.device.type
+        for number, part in enumerate(parts, start=1):
+            with holding_gradients(self.forward, last=number == len(parts)):
+                with torch.autocast(device, self.autocast, enabled=self.autocast is not None):
+                    loss, found = self.work.losses(self.forward, part, counts)
+                (loss * self.world.size).backward()
+            for name, value in found.items():
+                sums[name] = sums[name] + value.detach() if name in sums else value.detach()
+        return sums
+
+    def _clip(self) -> float:
+        weights = [weight for optimizer in self.optimizers for g in optimizer.param_groups for weight in g["params"]]
+        return float(gathered(torch.nn.utils.clip_grad_norm_(weights, self.clip)))
+
+    def _seed_dropout(self, step: int) -> None:
+        torch.manual_seed(hash((self.seed, step, self.world.rank)) & (2**63 - 1))  # of whole numbers: always the same
+
+    def _evaluate(
+        self, evaluate: Callable[[], dict[str, float]], progress: Progress, checkpoints: Checkpoints, hooks: Hooks
+    ) -> Progress:
+        self.model.eval()
+        with torch.no_grad():
+            figures = evaluate()
+        if progress.best_loss is None or figures["loss"] < progress.best_loss:
+            progress = replace(progress, best_loss=figures["loss"], best_step=progress.step)
+            checkpoints.save(self.model, self.optimizers, progress, best=True)
+        hooks.on_evaluation(figures, progress)
+        return progress
