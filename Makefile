@@ -34,9 +34,9 @@ $(BENCH): $(DEV)
 	$(PIP) --constraint constraints.txt --editable '.[bench]'
 	@touch $@
 
-setup: $(CORE) $(MODELS)  ## the core and the public weights that the demo reads
-demo: setup  ## fill-in and sentence search on real weights
-	$(BIN)/bertsmith demo
+setup: $(CORE) $(MODELS)  ## the core and some public weights
+demo: $(CORE)  ## text to vocabulary, shards and a tiny BERT, in a few minutes (ARGS='--minutes 10' for a better one)
+	$(BIN)/bertsmith demo $(ARGS)
 
 check: $(DEV)  ## lint, types, import rules
 	$(BIN)/ruff check .

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from bertsmith.jobs.fill import fill
     from bertsmith.jobs.inspect import inspect
     from bertsmith.jobs.models import models
+    from bertsmith.jobs.pretrain import make_request, pretrain
     from bertsmith.vocab.tokenizer import Tokenizer
 
 __version__ = "0.1.0"
@@ -39,8 +40,10 @@ _HOMES = {
     "inspect": "jobs.inspect",
     "load": "infer.engine",
     "load_bundle": "bundle.resolve",
+    "make_request": "jobs.pretrain",
     "models": "jobs.models",
     "named_size": "config",
+    "pretrain": "jobs.pretrain",
     "write_bundle": "bundle.folder",
 }
 
@@ -56,8 +59,10 @@ __all__ = [
     "inspect",
     "load",
     "load_bundle",
+    "make_request",
     "models",
     "named_size",
+    "pretrain",
     "write_bundle",
 ]
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from bertsmith.train.optimizer import BertAdam, decay_groups
+from bertsmith.train.optimizer import BertAdam, build_optimizers, decay_groups
 from bertsmith.train.schedule import faithful_rate
 from twins import random_model
 
@@ -50,3 +50,54 @@ def test_layer_norms_and_biases_do_not_decay_and_embeddings_do():
     assert all(name.endswith("bias") or "norm" in name for name in still)
     assert len(decays["params"]) + len(stays["params"]) == len(names)
     assert stays["weight_decay"] == 0
+
+
+def names_in(model, optimizer):
+    names = {id(weight): name for name, weight in model.named_parameters()}
+    return [names[id(weight)] for group in optimizer.param_groups for weight in group["params"]]
+
+
+@pytest.mark.parametrize("kind", ["bert_adam", "adamw", "muon"])
+@pytest.mark.parametrize("frozen", [False, True])
+def test_every_parameter_that_learns_has_one_optimizer(kind, frozen):
+    """Neither missing nor twice; what is frozen has none. The peak of the rate stands in every group."""
+    model = random_model("pretraining")
+    for head in (model.encoder.pooler, model.pair):
+        head.requires_grad_(requires_grad=not frozen)
+    optimizers = build_optimizers(kind, model, rate=2e-3, betas=(0.9, 0.98), eps=1e-6, weight_decay=0.01)
+    given = [name for optimizer in optimizers for name in names_in(model, optimizer)]
+    assert sorted(given) == sorted(name for name, weight in model.named_parameters() if weight.requires_grad)
+    assert len(given) == len(dict(model.named_parameters())) - 4 * frozen
+    groups = [group for optimizer in optimizers for group in optimizer.param_groups]
+    assert all(group["peak"] == group["lr"] == 2e-3 for group in groups)
+    assert {group["betas"] for group in groups if "betas" in group} == {(0.9, 0.98)}
+    assert {group["eps"] for group in groups if "eps" in group} == {1e-6}
+
+
+def test_muon_has_the_matrices_of_the_layers_and_nothing_else():
+    """Embeddings, heads, biases and norms are AdamW's; query, key and value are three matrices in one."""
+    model = random_model("pretraining")
+    adam, muon = build_optimizers("muon", model, rate=1e-3, betas=(0.9, 0.98), eps=1e-6, weight_decay=0.01)
+    matrices = ("attention.qkv", "attention_output", "up", "down")
+    assert set(names_in(model, muon)) == {
+        f"encoder.layers.{layer}.{name}.weight" for layer in range(3) for name in matrices
+    }
+    stacked = {group["stacked"]: group["params"] for group in muon.param_groups}
+    assert sorted(stacked) == [1, 3]
+    assert {id(weight) for weight in stacked[3]} == {id(layer.attention.qkv.weight) for layer in model.encoder.layers}
+    assert isinstance(adam, torch.optim.AdamW)
+    assert {"encoder.embeddings.word.weight", "mlm.dense.weight", "pair.weight", "encoder.pooler.weight"} < set(
+        names_in(model, adam)
+    )
+    assert all(group["weight_decay"] == 0.01 for group in muon.param_groups)
+    assert [group["weight_decay"] for group in adam.param_groups] == [0.01, 0.0]
+
+
+def test_without_a_gradient_a_weight_stays():
+    """Not even decay moves what had no part in the loss."""
+    weights = [torch.nn.Parameter(torch.ones(2)) for _ in range(2)]
+    optimizer = BertAdam(weights, lr=0.1)
+    weights[0].grad = torch.ones(2)
+    optimizer.step()
+    assert (weights[0] < 1).all()
+    assert (weights[1] == 1).all()

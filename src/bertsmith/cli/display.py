@@ -6,7 +6,7 @@ import sys
 import time
 from typing import TYPE_CHECKING, Any
 
-from bertsmith.cli.output import print_note
+from bertsmith.cli.output import percent, print_note
 from bertsmith.pretraining.keeping import Observer
 
 if TYPE_CHECKING:
@@ -15,9 +15,10 @@ if TYPE_CHECKING:
     from bertsmith.pretraining.fills import Filled
     from bertsmith.pretraining.planning import RunPlan
     from bertsmith.pretraining.request import Request
+    from bertsmith.pretraining.run import Result
     from bertsmith.train.checkpoint import Progress
 
-__all__ = ["RunDisplay", "clock", "describe_plan"]
+__all__ = ["RunDisplay", "clock", "describe_accuracy", "describe_plan", "leave_if_stopped"]
 
 _SECONDS_BETWEEN_LINES = 15.0
 
@@ -103,6 +104,29 @@ def describe_plan(plan: RunPlan) -> list[str]:
         f"{plan.steps:,} steps, {plan.tokens:,} tokens, {plan.epochs:.1f} epochs{about}",
         f"about {plan.memory_bytes / 2**20:,.0f} MiB of memory, up to {plan.disk_bytes / 2**20:,.0f} MiB of disk",
     ]
+
+
+def describe_accuracy(result: Result) -> list[str]:
+    """Accuracies on the held-out text, beside what naming the commonest would give."""
+    labels = {"mlm_accuracy": "masked words", "pair_accuracy": "sentence pairs"}
+    return [
+        f"{label}: {percent(result.figures[name])} right (always naming the commonest: "
+        f"{percent(result.baselines[name])})"
+        for name, label in labels.items()
+        if name in result.figures
+    ]
+
+
+def leave_if_stopped(result: Result) -> None:
+    """A run that a signal stopped ends the command as an interruption does, and says how to go on."""
+    if result.stopped_by is None:
+        return
+    if result.is_main:
+        print_note(
+            f"stopped by {result.stopped_by} after step {result.progress.step:,}; all is saved. "
+            f"Go on with: bertsmith pretrain --output {result.folder} --resume"
+        )
+    raise KeyboardInterrupt
 
 
 def clock(seconds: float) -> str:

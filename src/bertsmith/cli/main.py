@@ -23,7 +23,7 @@ VERBS = {
         "bertsmith convert uncased_L-12_H-768_A-12/ bert-base/",
     ),
     "demo": (
-        "Show fill-in in Chinese and sentence search in English, on real weights.",
+        "Go the whole way: the built-in text, a vocabulary, shards, and a tiny BERT in three minutes.",
         "bertsmith demo",
     ),
     "embed": (

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 
 from cyclopts import Parameter
 
-from bertsmith.cli.output import percent, print_json, print_line, print_note
+from bertsmith.cli.output import print_json, print_line
 from bertsmith.errors import ConfigError
 
 __all__ = ["pretrain"]
@@ -79,14 +79,18 @@ def pretrain(
     as_json
         Print the result, or the plan, as JSON.
     """
-    from bertsmith.cli.display import RunDisplay, describe_plan
+    from bertsmith.cli.display import RunDisplay, describe_accuracy, describe_plan, leave_if_stopped
     from bertsmith.jobs.pretrain import make_request
     from bertsmith.jobs.pretrain import pretrain as job
     from bertsmith.pretraining.request import make_budget
 
     request = None
-    if shards is not None:
-        short = {"phases": phases, "pairs": pairs, "batch.tokens": batch_tokens, "seed": seed}
+    short = {"phases": phases, "pairs": pairs, "batch.tokens": batch_tokens, "seed": seed}
+    if shards is None:
+        others = (size, start, steps, tokens, epochs, minutes, config, changes, *short.values())
+        if any(value is not None for value in others):
+            raise ConfigError("--shards: is missing; without it a run goes on as it was begun, with --resume alone")
+    else:
         given = {name: value for name, value in short.items() if value is not None} | _pairs_of(changes or [])
         budget = make_budget(steps=steps, tokens=tokens, epochs=epochs, minutes=minutes)
         request = make_request(
@@ -94,6 +98,9 @@ def pretrain(
         )
     with RunDisplay() as display:
         result = job(request, output, resume=resume, dry_run=dry_run, observer=display)
+    leave_if_stopped(result)
+    if not result.is_main:
+        return
     if dry_run:
         if as_json:
             print_json(asdict(result.plan))
@@ -101,23 +108,13 @@ def pretrain(
             for line in describe_plan(result.plan):
                 print_line(line)
         return
-    if result.stopped_by is not None:
-        print_note(
-            f"stopped by {result.stopped_by} after step {result.progress.step:,}; all is saved. "
-            f"Go on with: bertsmith pretrain --output {output} --resume"
-        )
-        raise KeyboardInterrupt
     if as_json:
         print_json({"model": str(result.model), "steps": result.progress.step, "tokens": result.progress.tokens,
                     "seconds": result.progress.seconds, **result.figures})  # fmt: skip
         return
     print_line(f"{result.progress.step:,} steps, {result.progress.tokens:,} tokens")
-    for name, label in (("mlm_accuracy", "masked words"), ("pair_accuracy", "pairs")):
-        if name in result.figures:
-            print_line(
-                f"held-out {label}: {percent(result.figures[name])} right (always naming the commonest: "
-                f"{percent(result.baselines[name])})"
-            )
+    for line in describe_accuracy(result):
+        print_line(f"held-out {line}")
     print_line(f"model: {result.model}")
     print_line(f"report: {output / 'report.html'}")
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from bertsmith.errors import InputError
 from bertsmith.pretraining.keeping import Observer
 from bertsmith.pretraining.planning import check_disk
-from bertsmith.pretraining.request import CONFIG_FILE, Request, difference, make_request, read_request
+from bertsmith.pretraining.request import CONFIG_FILE, Request, make_request, read_request, take_up
 from bertsmith.pretraining.run import PretrainingRun, Result
 from bertsmith.report.pretraining import write_report
 from bertsmith.train.checkpoint import Progress
@@ -35,10 +35,10 @@ def pretrain(
         assert request is not None
         run = PretrainingRun(request, output, world, watcher)
         plan = run.plan(measure=dry_run)
-        watcher.on_plan(plan, run.request)
         if dry_run:
             check_disk(plan, output)
-            return Result(output, plan, Progress(), {}, {}, [])
+            return Result(output, plan, Progress(), {}, {}, [], is_main=world.is_main)
+        watcher.on_plan(plan, run.request)
         with listening() as stop:
             result = run.train(plan, stop)
         if world.is_main and result.model is not None:
@@ -50,13 +50,7 @@ def _settle(request: Request | None, output: Path, watcher: Observer, *, resume:
     """A new run, or one that goes on with its own configuration."""
     if resume and (output / CONFIG_FILE).is_file():
         stored = read_request(output)
-        different = difference(request, stored) if request is not None else None
-        if different is not None:
-            raise InputError(
-                f"{output}: was begun with other {different}; go on with --resume and nothing else, or begin a new run "
-                "in another folder"
-            )
-        return stored
+        return stored if request is None else take_up(request, stored)
     if output.exists() and (not resume or any(output.iterdir())):
         raise InputError(f"{output}: exists already; go on with --resume, or name a new folder")
     if request is None:

@@ -36,7 +36,8 @@ class Evaluation:
         options = replace(example_options(settings, settings.phases[0]), seed=_SEED, pairs=pairs, static_copies=None)
         examples = Examples(held_out, tokenizer, options)
         lengths = examples.plan(0).lengths
-        lengths = lengths[: int(np.searchsorted(np.cumsum(lengths), settings.evaluation.tokens, side="right"))]
+        enough = int(np.searchsorted(np.cumsum(lengths), settings.evaluation.tokens, side="right"))
+        lengths = lengths[: max(enough, 1)]
         cuts = cut_by_tokens(lengths, _BATCH_TOKENS)
         self._batches = [(examples, np.arange(start, stop)) for start, stop in pairwise(cuts.tolist())]
 
@@ -60,10 +61,12 @@ class Evaluation:
 
     def baselines(self) -> dict[str, float]:
         """What always naming the commonest piece, and the commoner kind of pair, would score."""
+        if not self:
+            return {}
         batches = [examples.batch(0, rows) for examples, rows in self._batches]
         words = np.concatenate([batch.labels for batch in batches])
         pairs = np.concatenate([batch.pair_labels for batch in batches])
-        found = {"mlm_accuracy": float(np.bincount(words).max() / len(words))}
+        found = {"mlm_accuracy": float(np.bincount(words).max(initial=0) / max(len(words), 1))}
         if len(pairs):
             found["pair_accuracy"] = float(np.bincount(pairs).max() / len(pairs))
         return found

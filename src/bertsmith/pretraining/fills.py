@@ -81,7 +81,8 @@ def fill_gaps(model: PreTrainingModel, tokenizer: Tokenizer, gaps: list[Gap], to
     for gap in gaps:
         ids = torch.tensor(gap.ids, device=device)
         logits = model(ids, None, torch.tensor([len(ids)]), torch.tensor([gap.place])).mlm[0]
-        scores, best = logits.float().softmax(-1).topk(top)
+        # A model may have more rows than its tokenizer has pieces; those rows have no name to give.
+        scores, best = logits.float().softmax(-1)[: tokenizer.vocab_size].topk(top)
         names = [tokenizer.piece(number) for number in best.tolist()]
         filled.append(Filled(gap, list(zip(names, scores.tolist(), strict=True))))
     return filled

@@ -55,6 +55,7 @@ class Keeper:
         self._peak = measure_peak(repeats=5, device=world.device.type).flops * world.size
         self._every = max(1, total // _POINTS)
         self._records: list[Record] = []
+        from_step = from_step or -1  # from the beginning nothing is kept, not even the evaluation at step 0
         self._metrics = MetricsLog(folder, from_step=from_step) if world.is_main else None
         self._examples = LogFile(folder / "examples.jsonl", from_step=from_step) if world.is_main else None
 

@@ -37,7 +37,7 @@ def modern() -> Settings:
         pairs="balanced",
         masking=Masking(kind="word"),
         dropout=0.0,
-        optimizer=OptimizerSettings(kind="adamw", rate=2e-3, betas=(0.9, 0.98)),
+        optimizer=OptimizerSettings(kind="muon", rate=2e-3, betas=(0.9, 0.98)),
         schedule=ScheduleSettings(kind="one_cycle", warmup=0.1),
         batch=BatchSettings(tokens=2048),
     )

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import importlib.metadata
 import json
-from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
 
 import yaml
 from pydantic import ValidationError
@@ -16,16 +17,13 @@ from bertsmith.folders import write_whole
 from bertsmith.pretraining.recipes import RECIPES
 from bertsmith.pretraining.settings import Budget, Settings, changed
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
 __all__ = [
     "CONFIG_FILE",
     "Request",
-    "difference",
     "make_budget",
     "make_request",
     "read_request",
+    "take_up",
     "write_request",
 ]
 
@@ -66,6 +64,8 @@ def make_request(
     settings = changed(settings, changes or {})
     if start is None:
         named_size(size or "mini")  # an unknown name is refused before anything else
+    elif Path(start).is_dir():
+        start = str(Path(start).absolute())  # a run that goes on may do so from elsewhere
     budget = budget or Budget(minutes=60)
     return Request(str(shards.absolute()), None if start else size or "mini", start, recipe, settings, budget)
 
@@ -101,12 +101,18 @@ def write_request(folder: Path, request: Request) -> None:
     write_whole(folder / CONFIG_FILE, lambda file: file.write(text.encode()))
 
 
-def difference(asked: Request, stored: Request) -> str | None:
-    """What two requests differ in, if in anything but the number of steps that was fixed later."""
+def take_up(asked: Request, stored: Request) -> Request:
+    """A run that goes on is the one that was begun, except in what changes no result: processes, parts, checkpoints."""
+    free = {name: getattr(asked.settings, name) for name in ("spread", "compile", "checkpoint")}
+    free["batch"] = stored.settings.batch.model_copy(update={"part": asked.settings.batch.part})
+    taken = replace(stored, settings=stored.settings.model_copy(update=free))
     for name in ("shards", "size", "start", "recipe", "budget", "settings"):
-        if getattr(asked, name) != getattr(stored, name):
-            return name
-    return None
+        if getattr(asked, name) != getattr(taken, name):
+            raise InputError(
+                f"the run was begun with other {name}; go on with --resume and nothing else, or begin a new run in "
+                "another folder"
+            )
+    return taken
 
 
 def _read_yaml(path: Path) -> dict[str, Any]:

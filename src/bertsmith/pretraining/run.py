@@ -58,7 +58,10 @@ _PUBLISHED_DROPOUT = 0.1  # for fine-tuning, whatever pre-training had
 
 @dataclass(frozen=True)
 class Result:
-    """How a run ended. `model` is None where it was stopped, with `stopped_by` naming the signal."""
+    """How a run ended. `model` is None where it was stopped, with `stopped_by` naming the signal.
+
+    Every process of a run has one; the one that speaks to the user is main.
+    """
 
     folder: Path
     plan: RunPlan
@@ -68,6 +71,7 @@ class Result:
     fills: list[tuple[int, list[Filled]]]
     model: Path | None = None
     stopped_by: str | None = None
+    is_main: bool = True
 
 
 class PretrainingRun:
@@ -130,14 +134,14 @@ class PretrainingRun:
 
         try:
             if progress.step == 0 and self.evaluation:  # so that a curve begins where the model did
-                loop.model.eval()
-                with torch.no_grad():
-                    on_evaluation(evaluate(), progress)
+                on_evaluation(self._evaluate_once(loop), progress)
             hooks = Hooks(evaluate if self.evaluation else None, keeper.on_step, on_evaluation)
             progress = loop.run(progress, cadence, checkpoints, hooks, stop)
         finally:
             keeper.close()
-        done = Result(self.folder, plan, progress, keeper.last, self.evaluation.baselines(), keeper.fills)
+        figures = keeper.last or (self._evaluate_once(loop) if self.evaluation else {})
+        done = Result(self.folder, plan, progress, figures, self.evaluation.baselines(), keeper.fills)
+        done = replace(done, is_main=self.world.is_main)
         if progress.step < total:
             return replace(done, stopped_by=stop.name or "another process")
         return replace(done, model=self._publish(loop, progress))
@@ -150,7 +154,8 @@ class PretrainingRun:
         if settings.compile:
             for layer in model.encoder.layers:
                 layer._finish = torch.compile(layer._finish, dynamic=True)  # type: ignore[assignment, arg-type]
-        forward = spread_model(objective, list(model.encoder.layers), self.world, settings.spread)
+        layers = list(model.encoder.layers)
+        forward = spread_model(objective, layers, self.world, settings.spread, methods=("forward_rows",))
         optimizers = build_optimizers(
             chosen.kind, model, rate=chosen.rate, betas=chosen.betas, eps=chosen.eps, weight_decay=chosen.weight_decay
         )
@@ -175,6 +180,11 @@ class PretrainingRun:
         if not made:
             self.observer.on_note("the data set has no held-out documents, so nothing is evaluated")
         return made
+
+    def _evaluate_once(self, loop: Loop) -> dict[str, float]:
+        loop.model.eval()
+        with torch.no_grad():
+            return self.evaluation(loop.forward)
 
     def _make_work(self, total: int) -> PretrainingWork:
         return PretrainingWork(self.shards, self.tokenizer, self.settings, self.config, total, self.world)

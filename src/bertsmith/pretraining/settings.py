@@ -33,6 +33,7 @@ __all__ = [
 
 Count = Annotated[int, Field(ge=1)]
 Share = Annotated[float, Field(ge=0.0, le=1.0)]
+Beta = Annotated[float, Field(ge=0.0, lt=1.0)]
 
 
 class _Strict(BaseModel):
@@ -53,10 +54,14 @@ def parse_phases(text: Any) -> Any:
     >>> parse_phases("128:0.9,512:0.1")
     [{'max_length': '128', 'share': '0.9'}, {'max_length': '512', 'share': '0.1'}]
     """
-    if not isinstance(text, str):
+    if not isinstance(text, str | int | float):  # YAML takes an unquoted 128:1 for a number, of seconds
         return text
     names = ("max_length", "share", "batch_tokens")
-    return [dict(zip(names, part.split(":"), strict=False)) for part in text.split(",")]
+    parts = [part.split(":") for part in str(text).split(",")]
+    for part in parts:
+        if not 2 <= len(part) <= len(names):
+            raise ValueError("expected LENGTH:SHARE[:BATCH], as in 128:0.9,512:0.1 (in a YAML file: in quotes)")
+    return [dict(zip(names, part, strict=False)) for part in parts]
 
 
 class OptimizerSettings(_Strict):
@@ -64,7 +69,7 @@ class OptimizerSettings(_Strict):
 
     kind: Literal["bert_adam", "adamw", "muon"] = "adamw"
     rate: Annotated[float, Field(gt=0.0)] = 1e-3
-    betas: tuple[Share, Share] = (0.9, 0.98)
+    betas: tuple[Beta, Beta] = (0.9, 0.98)
     eps: Annotated[float, Field(gt=0.0)] = 1e-6
     weight_decay: Annotated[float, Field(ge=0.0)] = 0.01
     clip: Annotated[float, Field(gt=0.0)] = 1.0
@@ -135,7 +140,7 @@ class Settings(_Strict):
     evaluation: EvaluationSettings = Field(default_factory=EvaluationSettings)
     spread: Spread = "ddp"
     compile: bool = False
-    seed: int = 0
+    seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
 
     @model_validator(mode="after")
     def _check_phases(self) -> Self:
@@ -171,7 +176,7 @@ class Settings(_Strict):
         for phase in self.phases:
             done += phase.share
             ends.append(round(done * total))
-        return ends
+        return [*ends[:-1], total]  # shares may add up to a little less or more than 1
 
 
 def changed(settings: Settings, changes: dict[str, Any]) -> Settings:
@@ -182,7 +187,7 @@ def changed(settings: Settings, changes: dict[str, Any]) -> Settings:
     """
     content = settings.model_dump()
     for path, value in changes.items():
-        _put(content, path.split("."), value, path)
+        _put(content, str(path).split("."), value, str(path))
     try:
         return Settings.model_validate(content)
     except ValidationError as error:
@@ -197,8 +202,13 @@ def _put(content: dict[str, Any], keys: list[str], value: Any, path: str) -> Non
             raise ConfigError(f"{path}: there is no such setting")
     if last not in content:
         raise ConfigError(f"{path}: there is no such setting; there are {', '.join(sorted(content))}")
+    if isinstance(value, str) and last != "phases":
+        try:
+            value = yaml.safe_load(value)
+        except yaml.YAMLError as error:
+            raise ConfigError(f"{path}: {value!r:.80} is not a value that YAML can read") from error
     if isinstance(content[last], dict) and isinstance(value, dict):
         for key, inner in value.items():
             _put(content[last], [str(key)], inner, f"{path}.{key}")
         return
-    content[last] = yaml.safe_load(value) if isinstance(value, str) and last != "phases" else value
+    content[last] = value

@@ -54,7 +54,7 @@ def write_report(run: Path) -> Path:
     log = run / "metrics.jsonl"
     if not log.is_file():
         raise InputError(f"{run}: no run here; expected {log.name}")
-    entries = list(read_log(log))
+    entries = _read_entries(log)
     config = read_json(run / "config.json")
     pictures = {name: draw(*spec, entries) for name, spec in _PLOTS.items()}
     (run / "plots").mkdir(exist_ok=True)
@@ -73,9 +73,20 @@ def write_report(run: Path) -> Path:
     notes = [[f"{entry['step']:,}", str(entry["text"])] for entry in entries if entry["kind"] == "note"]
     if notes:
         sections.insert(0, section("Remarks", table(["step", "remark"], notes)))
-    text = page(f"Pre-training: {run.name}", _lead(config, entries), sections)
+    text = page(f"Pre-training: {run.resolve().name}", _lead(config, entries), sections)
     write_whole(run / "report.html", lambda file: file.write(text.encode()))
     return run / "report.html"
+
+
+def _read_entries(log: Path) -> list[dict[str, Any]]:
+    try:
+        entries = list(read_log(log))
+        steps = [entry["step"] for entry in entries if entry["kind"]]
+    except (ValueError, KeyError, TypeError) as error:
+        raise InputError(f"{log}: is not the log of a run, or is damaged ({error})") from error
+    if not all(isinstance(step, int) for step in steps):
+        raise InputError(f"{log}: is not the log of a run, or is damaged")
+    return entries
 
 
 def _lead(config: Mapping[str, Any], entries: Sequence[dict[str, Any]]) -> str:

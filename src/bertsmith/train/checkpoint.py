@@ -35,7 +35,6 @@ if TYPE_CHECKING:
 __all__ = ["Checkpoints", "Progress", "latest_checkpoint", "load_checkpoint", "load_weights", "save_checkpoint"]
 
 _MODEL, _OPTIMIZER, _STATE = "model.safetensors", "optimizer.safetensors", "state.json"
-_NAME = re.compile(r"step-(\d+)")
 
 
 @dataclass(frozen=True)
@@ -68,7 +67,9 @@ class Snapshot:
             for weight, values in optimizer.state.items()
             for key, value in values.items()
         }
-        settings = [[_without_weights(group, names) for group in optimizer.param_groups] for optimizer in optimizers]
+        settings = [
+            [_describe(optimizer, group, names) for group in optimizer.param_groups] for optimizer in optimizers
+        ]
         weights = {name: _copy(tensor) for name, tensor in _distinct(model).items()}
         return cls(weights, tensors, {**asdict(progress), "optimizer": settings})
 
@@ -127,7 +128,7 @@ def load_checkpoint(folder: Path, model: nn.Module, optimizers: Sequence[Optimiz
         state = json.loads((folder / _STATE).read_bytes())
         _join_state(model, optimizers, tensors, state.pop("optimizer"))
         return Progress(**state)
-    except (OSError, SafetensorError, ValueError, KeyError, TypeError) as error:
+    except (OSError, SafetensorError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise _unusable(folder, error) from error
 
 
@@ -176,9 +177,10 @@ def _distinct(model: nn.Module) -> dict[str, torch.Tensor]:
     return {**dict(model.named_parameters()), **dict(model.named_buffers())}
 
 
-def _without_weights(group: dict[str, Any], names: dict[int, str]) -> dict[str, Any]:
+def _describe(optimizer: Optimizer, group: dict[str, Any], names: dict[int, str]) -> dict[str, Any]:
     settings = {key: value for key, value in group.items() if key != "params"}
-    return {**settings, "names": [names[id(weight)] for weight in group["params"]]}
+    kind = type(optimizer).__name__
+    return {**settings, "kind": kind, "names": [names[id(weight)] for weight in group["params"]]}
 
 
 def _join_state(
@@ -192,12 +194,16 @@ def _join_state(
     owner = {}
     for optimizer, stored in zip(optimizers, settings, strict=True):
         for group, values in zip(optimizer.param_groups, stored, strict=True):
-            if [names[id(weight)] for weight in group["params"]] != values.pop("names"):
-                raise ValueError("its optimizer has other parameters")
+            expected = _describe(optimizer, group, names)
+            if any(values.pop(key) != expected[key] for key in ("kind", "names")):
+                raise ValueError("its optimizer is another, or has other parameters")
             owner.update({names[id(weight)]: optimizer for weight in group["params"]})
             group.update({key: tuple(value) if isinstance(value, list) else value for key, value in values.items()})
         optimizer.state.clear()
     for key, tensor in tensors.items():
         name, _, what = key.rpartition(":")
-        value = placed_like(tensor, weights[name]) if tensor.dim() else tensor
-        owner[name].state[weights[name]][what] = value
+        weight = weights[name]
+        if tensor.dim() and tensor.shape != weight.shape:
+            raise ValueError(f"{key} has shape {tuple(tensor.shape)}, not {tuple(weight.shape)}")
+        value = placed_like(tensor, weight) if tensor.dim() else tensor.to(weight.device)
+        owner[name].state[weight][what] = value

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 import torch.distributed as dist
-from torch.distributed.fsdp import FSDPModule, fully_shard
+from torch.distributed.fsdp import FSDPModule, fully_shard, register_fsdp_forward_method
 from torch.distributed.tensor import DTensor, distribute_tensor
 from torch.nn.parallel import DistributedDataParallel
 
@@ -82,8 +82,13 @@ def joined() -> Iterator[World]:
         dist.destroy_process_group()
 
 
-def spread_model(model: nn.Module, layers: Sequence[nn.Module], world: World, how: Spread) -> nn.Module:
-    """The model as the loop calls it. Under `fsdp` each of `layers` is gathered when it is needed, the rest always."""
+def spread_model(
+    model: nn.Module, layers: Sequence[nn.Module], world: World, how: Spread, *, methods: Sequence[str] = ()
+) -> nn.Module:
+    """The model as the loop calls it. Under `fsdp` each of `layers` is gathered when it is needed, and so is the rest.
+
+    `methods` are those of a layer that are called besides `forward`.
+    """
     if world.size == 1:
         if how == "fsdp":
             raise ConfigError("spread: fsdp needs several processes; start with torchrun --nproc-per-node N")
@@ -92,7 +97,9 @@ def spread_model(model: nn.Module, layers: Sequence[nn.Module], world: World, ho
         return DistributedDataParallel(model, gradient_as_bucket_view=True)
     for layer in layers:
         fully_shard(layer)
-    fully_shard(model)
+        for method in methods:
+            register_fsdp_forward_method(layer, method)
+    fully_shard(model, reshard_after_forward=True)  # or its weights would stay others after an evaluation
     return model
 
 

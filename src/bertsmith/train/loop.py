@@ -117,7 +117,7 @@ class Loop:
         self, progress: Progress, cadence: Cadence, checkpoints: Checkpoints, hooks: Hooks, stop: StopRequest
     ) -> Progress:
         """Train to the end, or until a signal; either way the last state is on disk when this returns."""
-        saved_at, saved_step = time.monotonic(), progress.step
+        saved_at = time.monotonic()
         while progress.step < cadence.total:
             progress, record = self.take_step(progress)
             hooks.on_step(record, progress)
@@ -127,11 +127,9 @@ class Loop:
             stops, saves = self.world.sum([float(bool(stop)), float(due and self.world.is_main)])
             if stops or saves or progress.step == cadence.total:
                 checkpoints.save(self.model, self.optimizers, progress)
-                saved_at, saved_step = time.monotonic(), progress.step
+                saved_at = time.monotonic()
             if stops:
                 break
-        if saved_step != progress.step:
-            checkpoints.save(self.model, self.optimizers, progress)
         checkpoints.finish()
         return progress
 
@@ -147,7 +145,7 @@ class Loop:
         if not math.isfinite(norm):
             raise TrainingError(
                 f"the loss or its gradient is not finite at step {progress.step + 1}; the last checkpoint is good. "
-                "Lower the learning rate (--set optimizer.rate=…) and start again from it with --from"
+                "Begin a new run with a lower learning rate (--set optimizer.rate=…)"
             )
         share = self.rate_at(progress.step)
         for optimizer in self.optimizers:

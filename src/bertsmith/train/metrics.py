@@ -80,4 +80,4 @@ def _tensorboard(folder: Path, from_step: int) -> Any:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError:
         return None
-    return SummaryWriter(folder, purge_step=from_step + 1 if from_step else None)
+    return SummaryWriter(folder, purge_step=from_step + 1)

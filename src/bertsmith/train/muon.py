@@ -12,8 +12,9 @@ from collections import defaultdict
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch.distributed.tensor import DTensor
 
-from bertsmith.train.distributed import gathered, placed_like
+from bertsmith.train.distributed import placed_like
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -62,7 +63,7 @@ class Muon(torch.optim.Optimizer):
         stacked, rate = group["stacked"], group["lr"]
         rows = shape[0] // stacked
         matrices = torch.cat([_whole(ahead).view(stacked, rows, shape[1]) for _, ahead in pairs])
-        straight = orthogonalize(matrices, group["iterations"]).view(len(pairs), *shape)
+        straight = orthogonalize(matrices, group["iterations"]).reshape(len(pairs), *shape)
         size = rate * _ADAM_SIZE * max(rows, shape[1]) ** 0.5
         for (weight, _), direction in zip(pairs, straight, strict=True):
             weight.mul_(1 - rate * group["weight_decay"])
@@ -70,7 +71,7 @@ class Muon(torch.optim.Optimizer):
 
 
 def _whole(tensor: torch.Tensor) -> torch.Tensor:
-    return gathered(tensor).to(tensor.device) if hasattr(tensor, "full_tensor") else tensor
+    return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
 
 
 def orthogonalize(matrices: torch.Tensor, iterations: int = 5) -> torch.Tensor:

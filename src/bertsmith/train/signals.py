@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import threading
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -33,8 +34,14 @@ class StopRequest:
 
 @contextmanager
 def listening() -> Iterator[StopRequest]:
-    """Note the signals instead of dying of them; what handled them before does so again afterwards."""
+    """Note the signals instead of dying of them; what handled them before does so again afterwards.
+
+    Only the main thread of a process can listen; in another one no request ever comes.
+    """
     request = StopRequest()
+    if threading.current_thread() is not threading.main_thread():
+        yield request
+        return
     before = {number: signal.signal(number, request.receive) for number in _SIGNALS}
     try:
         yield request

@@ -1,0 +1,111 @@
+"""What comparisons of whole training runs share: the data, one fixed held-out set, and runs kept by name.
+
+The data: en-general and en-web of ../shared/data with BERT's own vocabulary of 30,522. The held-out set: its held-out
+documents as full-length text of up to 128 tokens without pairs, 15% of the pieces masked, always the same; that is how
+`run_mlm` trains, and what neither of our recipes trains on. A finished run is kept in runs/comparisons/ and not
+repeated.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from functools import cache
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from bertsmith.data.building import build_shards
+from bertsmith.data.examples import ExampleOptions, Examples, cut_by_tokens
+from bertsmith.data.masking import Masking
+from bertsmith.data.shards import ShardSet
+from bertsmith.folders import write_whole
+from bertsmith.jobs.shards import open_tokenizer
+from bertsmith.model.losses import tied_cross_entropy
+from bertsmith.pretraining.keeping import Observer
+from bertsmith.pretraining.request import make_request
+from bertsmith.pretraining.run import PretrainingRun
+from bertsmith.pretraining.settings import Budget
+from bertsmith.train.checkpoint import Progress
+from bertsmith.train.distributed import World
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from bertsmith.model.heads import MaskedLM, PreTrainingModel
+
+ROOT = Path(__file__).resolve().parent.parent
+CORPORA = ROOT.parent / "shared" / "data" / "corpus"
+FILES = [str(CORPORA / name) for name in ("en-general.jsonl", "en-web.jsonl")]
+KEPT = ROOT / "runs" / "comparisons"
+SIZE = "mini"
+
+
+@cache
+def data_folder() -> Path:
+    """The shards; built once, and kept beside the runs."""
+    folder = KEPT / "shards"
+    build_shards(FILES, open_tokenizer("minilm"), folder, workers=2)
+    return folder
+
+
+@cache
+def _batches() -> list[list[torch.Tensor]]:
+    folder = data_folder()
+    options = ExampleOptions(max_length=128, pairs="none", masking=Masking("piece"), seed=1)
+    examples = Examples(ShardSet(folder, "holdout"), open_tokenizer(str(folder)), options)
+    cuts = cut_by_tokens(examples.plan(0).lengths, 8192).tolist()
+    made = [examples.batch(0, np.arange(start, stop)) for start, stop in pairwise(cuts)]
+    return [
+        [torch.from_numpy(array) for array in (b.input_ids, b.token_type_ids, b.lengths, b.positions, b.labels)]
+        for b in made
+    ]
+
+
+@torch.no_grad()
+def held_out_loss(model: MaskedLM | PreTrainingModel) -> float:
+    """The loss of masked words on the fixed set."""
+    was_training = model.training
+    model.eval()
+    total, count = 0.0, 0
+    for *inputs, positions, labels in _batches():
+        rows = model.encoder(*inputs, read=positions).rows
+        table = model.encoder.embeddings.word.weight
+        loss, _ = tied_cross_entropy(model.mlm.transform(rows), table, model.mlm.bias, labels)
+        total, count = total + loss.item(), count + len(labels)
+    model.train(was_training)
+    return total / count
+
+
+def kept(name: str, run: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    """What a run gave, now or earlier."""
+    path = KEPT / f"{name}.json"
+    if not path.exists():
+        KEPT.mkdir(parents=True, exist_ok=True)
+        text = json.dumps(run())
+        write_whole(path, lambda file: file.write(text.encode()))
+    return json.loads(path.read_text())
+
+
+def train_ours(
+    recipe: str, minutes: float, changes: dict[str, Any], *, evaluations: int = 1, size: str = SIZE
+) -> dict[str, Any]:
+    """A run of ours: the held-out loss over the seconds of training, evaluations not counted."""
+    budget = Budget(minutes=minutes)
+    request = make_request(data_folder(), size=size, recipe=recipe, budget=budget, changes=changes)
+    run = PretrainingRun(request, KEPT / "none", World(), Observer())
+    total = run.plan().steps
+    loop = run.make_loop(total)
+    progress = Progress()
+    marks = {round(total * (number + 1) / evaluations) for number in range(evaluations)}
+    curve = []
+    begun = time.perf_counter()
+    while progress.step < total:
+        progress, _ = loop.take_step(progress)
+        if progress.step in marks:
+            curve.append([progress.step, progress.seconds, held_out_loss(loop.model)])  # type: ignore[arg-type]
+            print(f"step {progress.step} of {total}, {progress.seconds:.0f} s: {curve[-1][2]:.4f}", flush=True)
+    return {"total": total, "tokens": progress.tokens, "curve": curve, "wall": time.perf_counter() - begun}

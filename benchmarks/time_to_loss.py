@@ -1,0 +1,173 @@
+"""Time to a loss: `transformers` the `run_mlm` way, our `faithful`, our `modern`; mini, vocabulary 30,522.
+
+`transformers` and `faithful` train for 20 minutes with batches of 32 × 128 tokens and a rate that ends at zero there,
+`transformers` with the best of three peak rates. `modern` then has to reach their losses in 7 and 12 minutes. All are
+judged on one fixed held-out set (`benchmarks/held_out.py`): full-length text, as `run_mlm` trains on it.
+
+How the time is told: each side's seconds a step are measured first, on a quiet machine, sides in turn. The rivals' 20
+minutes are counted by the fastest step that they showed, ours by the median of ours. The runs themselves may then share
+the machine with other work, or be spread over several sittings: what they learn depends on their steps alone.
+"""
+
+from __future__ import annotations
+
+import statistics
+import sys
+from functools import partial
+from typing import Any
+
+import torch
+
+import harness
+import run_mlm
+from bertsmith.data.shards import ShardSet
+from bertsmith.jobs.shards import open_tokenizer
+from bertsmith.model.memory import keep_freed_memory
+from bertsmith.pretraining.keeping import Observer
+from bertsmith.pretraining.request import make_request
+from bertsmith.pretraining.run import PretrainingRun
+from bertsmith.train.checkpoint import Progress
+from bertsmith.train.distributed import World
+from held_out import KEPT, SIZE, data_folder, held_out_loss, kept
+
+MINUTES = 20
+PEAK_RATES = (5e-4, 1e-3, 2e-3)
+FAITHFUL = {"batch.tokens": 32 * 128, "schedule.warmup": 0.01, "phases": "128:1"}
+MODERN = {"phases": "128:1"}
+TARGETS = {"transformers": 7.0, "faithful": 12.0}
+SEEDS = (0, 1)
+
+
+def our_loop(recipe: str, total: int, changes: dict[str, Any]) -> Any:
+    """A run of ours, ready for its first step."""
+    request = make_request(data_folder(), size=SIZE, recipe=recipe, changes=changes)
+    return PretrainingRun(request, KEPT / "none", World(), Observer()).make_loop(total)
+
+
+def measure_clock(rounds: int) -> dict[str, Any]:
+    """Seconds a step of each side, in turn, and the peak."""
+    folder = data_folder()
+    tokenizer, shards = open_tokenizer(str(folder)), ShardSet(folder)
+    peers = {f"transformers, {name}": run_mlm.MaskedLMRun(SIZE, shards, tokenizer, attention=name).step
+             for name in ("eager", "sdpa")}  # fmt: skip
+
+    def stepper(recipe: str, changes: dict[str, Any]) -> Any:
+        state = {"loop": our_loop(recipe, 1000, changes), "progress": Progress()}
+
+        def several() -> None:  # batches differ in size, so one step is a poor sample
+            for _ in range(4):
+                state["progress"], _ = state["loop"].take_step(state["progress"])
+
+        return several
+
+    ours = {"faithful": stepper("faithful", FAITHFUL), "modern": stepper("modern", MODERN)}
+    for run in (*peers.values(), *ours.values()):
+        run()
+    seconds, peaks = harness.take_turns({**peers, **ours}, rounds)
+    clock = {name: min(times) for name, times in seconds.items()}
+    clock |= {"faithful": clock["faithful"] / 4, "modern": statistics.median(seconds["modern"]) / 4}
+    return {"clock": clock, "peaks": harness.describe_peaks(peaks)}
+
+
+def run_peer(peak: float, steps: int) -> dict[str, Any]:
+    """`transformers` to its end."""
+    folder = data_folder()
+    run = run_mlm.MaskedLMRun(SIZE, ShardSet(folder), open_tokenizer(str(folder)), peak=peak, steps=steps)
+    curve = []
+    for step in range(1, steps + 1):
+        run.step()
+        if step % max(1, steps // 5) == 0 or step == steps:
+            curve.append([step, held_out_loss(run.as_ours())])  # type: ignore[arg-type]
+            print(f"peak rate {peak:g}, step {step} of {steps}: {curve[-1][1]:.4f}", flush=True)
+    return {"steps": steps, "curve": curve}
+
+
+def run_ours(recipe: str, steps: int, changes: dict[str, Any], marks: int) -> dict[str, Any]:
+    """A recipe of ours to its end."""
+    loop, progress, curve = our_loop(recipe, steps, changes), Progress(), []
+    while progress.step < steps:
+        progress, _ = loop.take_step(progress)
+        if progress.step % max(1, steps // marks) == 0 or progress.step == steps:
+            curve.append([progress.step, held_out_loss(loop.model)])
+            print(f"{recipe}, step {progress.step} of {steps}: {curve[-1][1]:.4f}", flush=True)
+    return {"steps": steps, "tokens": progress.tokens, "curve": curve}
+
+
+def reached(curve: list[list[float]], loss: float, seconds: float) -> float | None:
+    """Minutes until a curve is at or below a loss."""
+    return next((step * seconds / 60 for step, value in curve if value <= loss), None)
+
+
+def main() -> int:
+    """Run what is not there yet, print."""
+    arguments = harness.parser(__doc__ or "")
+    arguments.add_argument("--rounds", type=int, default=9)
+    arguments.add_argument("--only", choices=["clock", "peer", "faithful", "modern"], help="one part, for a sitting")
+    options = arguments.parse_args()
+    torch.set_num_threads(2)
+    keep_freed_memory()
+    measured = kept("clock", lambda: measure_clock(options.rounds))
+    clock = measured["clock"]
+    peer = min((name for name in clock if name.startswith("transformers")), key=lambda name: clock[name])
+    peer_steps = round(60 * MINUTES / clock[peer])
+    results: dict[str, Any] = {}
+    if options.only in (None, "peer"):
+        for rate in PEAK_RATES:
+            results[f"transformers, peak rate {rate:g}"] = kept(f"peer-{rate:g}", partial(run_peer, rate, peer_steps))
+    if options.only in (None, "faithful"):
+        steps = round(60 * MINUTES / clock["faithful"])
+        results["faithful"] = kept("faithful", partial(run_ours, "faithful", steps, FAITHFUL, 10))
+    if options.only in (None, "modern"):
+        steps = round(60 * TARGETS["transformers"] / clock["modern"])
+        for seed in SEEDS:
+            run = partial(run_ours, "modern", steps, {**MODERN, "seed": seed}, 28)
+            results[f"modern, seed {seed}"] = kept(f"modern-{seed}", run)
+    if options.only:
+        return 0
+    return report(options, measured, peer, results)
+
+
+def report(options: Any, measured: dict[str, Any], peer: str, results: dict[str, Any]) -> int:
+    """The page; gives 1 where a target is missed."""
+    clock = measured["clock"]
+    seconds = {name: clock[peer if name.startswith("transformers") else name.split(",")[0]] for name in results}
+    rows = []
+    for name, run in results.items():
+        minutes, loss = run["steps"] * seconds[name] / 60, run["curve"][-1][1]
+        rows.append(f"| {name} | {run['steps']:,} | {seconds[name]:.3f} | {minutes:.1f} | {loss:.4f} |")
+    best = min(
+        (name for name in results if name.startswith("transformers")), key=lambda name: results[name]["curve"][-1][1]
+    )
+    verdicts = []
+    for rival, name in (("transformers", best), ("faithful", "faithful")):
+        loss = results[name]["curve"][-1][1]
+        times = [reached(results[f"modern, seed {seed}"]["curve"], loss, clock["modern"]) for seed in SEEDS]
+        shown = " and ".join("not reached" if value is None else f"{value:.1f} minutes" for value in times)
+        met = all(value is not None and value <= TARGETS[rival] for value in times)
+        verdicts.append(
+            (f"`modern` reaches the {loss:.4f} of {name}", f"at most {TARGETS[rival]:g} minutes", shown, met)
+        )
+    harness.show(
+        "time-to-loss",
+        "Time to a loss",
+        [
+            (__doc__ or "").strip(),
+            "",
+            f"Peak of this machine while the clock was set: {measured['peaks']}. Operations: see "
+            "[pretrain-step](pretrain-step.md).",
+            "",
+            "| run | steps | seconds a step | minutes | held-out loss at the end |",
+            "|---|---|---|---|---|",
+            *rows,
+            "",
+            *harness.verdict_table(verdicts),
+            "",
+            harness.versions("transformers"),
+        ],
+        keep=options.keep,
+    )
+    return 0 if all(met for *_, met in verdicts) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,92 @@
+"""The plan of a run: steps for every kind of budget, sizes by arithmetic, and the disk."""
+
+from __future__ import annotations
+
+import shutil
+from collections import namedtuple
+
+import pytest
+
+from bertsmith.config import BertConfig
+from bertsmith.errors import TrainingError
+from bertsmith.model.heads import build
+from bertsmith.pretraining.planning import RunPlan, check_disk, plan_run, steps_for
+from bertsmith.pretraining.settings import Budget, Settings, changed
+
+Usage = namedtuple("Usage", "total used free")
+
+
+@pytest.mark.parametrize(
+    ("budget", "steps"),
+    [
+        (Budget(steps=17), 17),
+        (Budget(tokens=10_000), 5),  # 3/4 of the steps have 1,000 tokens, 1/4 have 5,000: 2,000 on average
+        (Budget(tokens=1), 1),
+        (Budget(epochs=2.5), 100),
+        (Budget(epochs=0.001), 1),
+        (Budget(minutes=2), 80),  # 3/4 of the steps take 1 s, 1/4 take 3 s: 1.5 s on average
+        (Budget(minutes=0.001), 1),
+    ],
+)
+def test_steps_for_each_kind_of_budget(budget, steps):
+    settings = changed(Settings(), {"phases": "32:0.75:1000,64:0.25:5000"})
+    assert steps_for(budget, settings, 40, [1.0, 3.0]) == steps
+
+
+def test_the_numbers_of_a_plan_by_hand():
+    config = BertConfig(vocab_size=100, hidden_size=8, num_hidden_layers=3, num_attention_heads=2, intermediate_size=32)
+    changes = {"phases": "32:0.75:1000,64:0.25:5000", "batch.part": 4000, "checkpoint.keep": 2}
+    plan = plan_run(config, 10_000, changed(Settings(), changes), 100, 50_000, 12.5)
+    assert plan.tokens == 75 * 1000 + 25 * 5000
+    assert plan.epochs == 4.0
+    assert (plan.parameters, plan.steps, plan.seconds) == (10_000, 100, 12.5)
+    # two checkpoints, the best and one being written, each of weights and two moments; the model and as much again
+    assert plan.disk_bytes == (4 * 3 + 2) * 40_000 + 100 * 600
+    # weights, gradients, two moments, a copy; what 4,000 tokens leave in three layers; three blocks of logits
+    assert plan.memory_bytes == 5 * 40_000 + 4 * 4000 * 3 * (10 * 8 + 3 * 32) + 3 * 25 * 2**20
+
+
+def test_no_part_is_larger_than_the_batch():
+    config = BertConfig(hidden_size=8, num_attention_heads=2, intermediate_size=32)
+    small = changed(Settings(), {"batch.tokens": 500, "batch.part": 10_000})
+    large = changed(Settings(), {"batch.tokens": 500, "batch.part": 500})
+    plans = [plan_run(config, 10, settings, 10, 500, None) for settings in (small, large)]
+    assert plans[0] == plans[1]
+
+
+def test_a_run_that_does_not_fit_the_disk_is_refused(tmp_path, monkeypatch):
+    plan = RunPlan(parameters=1, steps=1, tokens=1, epochs=1, memory_bytes=1, disk_bytes=5 * 2**20)
+    folder = tmp_path / "not" / "there" / "yet"
+    asked = []
+
+    def usage(path):
+        asked.append(path)
+        return Usage(0, 0, free)
+
+    monkeypatch.setattr(shutil, "disk_usage", usage)
+    free = 5 * 2**20
+    check_disk(plan, folder)
+    free -= 1
+    with pytest.raises(TrainingError, match=r"needs 5 MiB of disk and 5 MiB are free; .*checkpoint\.keep=1"):
+        check_disk(plan, folder)
+    assert set(asked) == {tmp_path}
+    assert not folder.exists()
+
+
+def test_a_checkpoint_and_the_model_are_no_larger_than_planned(ask, tmp_path):
+    """The plan against what a run really leaves; training keeps three copies of the weights in a checkpoint."""
+    from bertsmith.jobs.pretrain import pretrain
+
+    request = ask(8, checkpoint__every=2)
+    result = pretrain(request, tmp_path / "run")
+    used = sum(path.stat().st_size for path in (tmp_path / "run").rglob("*.safetensors"))
+    weights = 4 * result.plan.parameters
+    assert 3 * weights < used < result.plan.disk_bytes
+    assert result.plan.parameters == sum(weight.numel() for weight in build_like(result).parameters())
+    assert result.plan.steps == 8
+
+
+def build_like(result):
+    from bertsmith.bundle.folder import read_bundle
+
+    return build(read_bundle(result.model).model.config, "pretraining")
