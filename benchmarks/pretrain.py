@@ -34,6 +34,7 @@ from bertsmith.model.heads import build
 from bertsmith.model.memory import keep_freed_memory
 from bertsmith.model.operations import pretraining_operations
 from bertsmith.pretraining.work import TensorBatch
+from pretrain_run import run_language
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -224,9 +225,15 @@ def main() -> int:
     arguments = harness.parser(__doc__ or "")
     arguments.add_argument("--threads", type=int, default=2)
     arguments.add_argument("--only", default="", help="cases whose name contains this; memory")
+    arguments.add_argument(
+        "--run", choices=["en", "zh"], help="instead, a whole run on this text (benchmarks/pretrain_run.py)"
+    )
+    arguments.add_argument("--minutes", type=float, help="how long that run is")
     options = arguments.parse_args()
     torch.set_num_threads(options.threads)
     keep_freed_memory()
+    if options.run is not None:
+        return run_language(options.run, options.minutes, keep=options.keep)
     verdicts: list[tuple[str, str, str, bool]] = []
     rows: list[str] = []
     with tempfile.TemporaryDirectory() as name:

@@ -33,7 +33,7 @@ Usage = namedtuple("Usage", "total used free")
 def done(data, tmp_path_factory):
     """A finished run of a new tiny model, and its folder."""
     folder = tmp_path_factory.mktemp("whole") / "run"
-    changes = {**SMALL, "checkpoint.every": 10, "optimizer.rate": "5e-3"}
+    changes = {**SMALL, "checkpoint.every": 10, "optimizer.kind": "adamw", "optimizer.rate": "5e-3", "dropout": 0.0}
     request = make_request(data, size="tiny", budget=Budget(steps=60), changes=changes)
     watcher = Watcher()
     with pytest.MonkeyPatch.context() as patch:
@@ -83,6 +83,17 @@ def test_both_losses_are_logged_and_fall(done):
     assert max(line["rate"] for line in train) == pytest.approx(5e-3)
 
 
+def test_tensorboard_has_the_same_figures(done):
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    board = EventAccumulator(str(done.folder / "tensorboard"))
+    board.Reload()
+    log = read_lines(done.folder / "metrics.jsonl")
+    for kind in ("train", "eval"):
+        written = {line["step"]: line["pair_loss"] for line in log if line["kind"] == kind}
+        assert {event.step: event.value for event in board.Scalars(f"{kind}/pair_loss")} == pytest.approx(written)
+
+
 def test_the_examples_of_every_step_are_logged(done):
     log = read_lines(done.folder / "examples.jsonl")
     assert [line["step"] for line in log] == list(range(1, 61))
@@ -113,7 +124,6 @@ def test_the_published_model_is_for_fine_tuning_and_has_the_last_weights(done):
     config = json.loads((done.result.model / "config.json").read_text(encoding="utf-8"))
     assert (config["hidden_dropout_prob"], config["attention_probs_dropout_prob"]) == (0.1, 0.1)
     assert config["architectures"] == ["BertForPreTraining"]
-    assert done.request.settings.dropout == 0.0
     published = dict(read_bundle(done.result.model).model.named_parameters())
     last = load_file(done.folder / "checkpoints" / "step-000060" / "model.safetensors")
     assert published.keys() == last.keys()
@@ -203,9 +213,7 @@ def test_a_data_set_without_held_out_text_trains_all_the_same(model, tmp_path):
 
 def test_a_loss_that_is_not_finite_ends_the_run_and_keeps_what_was_saved(ask, tmp_path):
     request = ask(8, optimizer__rate="1e30", checkpoint__every=1, evaluation__every=100)
-    with pytest.raises(
-        TrainingError, match=r"not finite at step 2; .* Lower the learning rate \(--set optimizer\.rate"
-    ):
+    with pytest.raises(TrainingError, match=r"not finite at step 2; .*--set optimizer\.rate"):
         pretrain(request, tmp_path / "run")
     assert (tmp_path / "run" / "checkpoints" / "step-000001" / "state.json").exists()
     assert not (tmp_path / "run" / "model").exists()
@@ -213,9 +221,7 @@ def test_a_loss_that_is_not_finite_ends_the_run_and_keeps_what_was_saved(ask, tm
 
 def test_a_dry_run_measures_and_leaves_nothing(ask, tmp_path, monkeypatch):
     monkeypatch.setattr(run, "_REHEARSED_SECONDS", 0.0)
-    watcher = Watcher()
-    result = pretrain(ask(50), tmp_path / "run", dry_run=True, observer=watcher)
-    assert watcher.plans == [result.plan]
+    result = pretrain(ask(50), tmp_path / "run", dry_run=True)
     assert result.plan.steps == 50
     assert result.plan.seconds > 0
     assert result.progress.step == 0

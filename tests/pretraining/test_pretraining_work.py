@@ -214,9 +214,6 @@ def test_the_share_of_masks_follows_its_schedule(make):
     assert shares == pytest.approx([0.5, 0.3, 0.1], abs=0.02)
 
 
-@pytest.mark.xfail(
-    strict=True, raises=IndexError, reason="Stream plans epoch e where Examples.batch takes epoch e modulo the copies"
-)
 def test_static_copies_come_back_and_dynamic_ones_do_not(make):
     def seen(**changes):
         work = make(batch__tokens=100_000, **changes)  # an epoch a step

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import signal
+from dataclasses import replace
 
 import pytest
 
 from bertsmith.errors import ConfigError, InputError, ModelNotFoundError, ShardError, TokenizerError
 from bertsmith.jobs.pretrain import make_request, pretrain
-from bertsmith.pretraining.request import difference, read_request, write_request
+from bertsmith.pretraining.recipes import modern
+from bertsmith.pretraining.request import read_request, take_up, write_request
 from bertsmith.pretraining.settings import Budget
 from pretraining.small_runs import PIECES, SHAPE, SMALL, Watcher, build_data, make_tokenizer, read_lines, write_model
 
@@ -47,7 +49,7 @@ def test_a_file_changes_the_recipe_and_single_changes_the_file(tmp_path):
     assert (settings.optimizer.rate, settings.optimizer.eps) == (3e-4, 1e-7)
     assert settings.pairs == "sop"
     assert settings.phases[1].max_length == 64
-    assert settings.schedule.kind == "one_cycle"  # the recipe's
+    assert settings.schedule == modern().schedule
 
 
 @pytest.mark.parametrize(
@@ -107,12 +109,26 @@ def test_a_config_json_that_was_changed_for_the_worse_is_named(change, words, tm
         ({"recipe": "faithful"}, "recipe"),
         ({"budget": Budget(steps=6)}, "budget"),
         ({"changes": {"seed": 1}}, "settings"),
-        ({}, None),
+        ({"changes": {"batch.tokens": 99}}, "settings"),
+        ({"changes": {"evaluation.every": 3}}, "settings"),
     ],
 )
-def test_the_difference_of_two_requests_has_a_name(given, name, tmp_path):
+def test_a_run_is_not_taken_up_with_what_would_change_it(given, name, tmp_path):
     usual = {"size": "tiny", "budget": Budget(steps=5)}
-    assert difference(make_request(tmp_path, **{**usual, **given}), make_request(tmp_path, **usual)) == name
+    with pytest.raises(InputError, match=f"was begun with other {name}; go on with --resume and nothing else"):
+        take_up(make_request(tmp_path, **{**usual, **given}), make_request(tmp_path, **usual))
+
+
+def test_a_run_is_taken_up_with_what_changes_no_result(tmp_path):
+    stored = replace(make_request(tmp_path, size="tiny"), total=77)
+    assert take_up(make_request(tmp_path, size="tiny"), stored) == stored
+    free = {"checkpoint.every": 3, "batch.part": 99, "compile": True, "spread": "fsdp"}
+    taken = take_up(make_request(tmp_path, size="tiny", changes=free), stored)
+    assert taken.total == 77
+    assert taken.settings.checkpoint.every == 3
+    assert taken.settings.batch.part == 99
+    assert taken.settings.compile
+    assert taken.settings.batch.tokens == stored.settings.batch.tokens
 
 
 def test_an_existing_folder_is_refused(ask, tmp_path):
@@ -185,7 +201,7 @@ def test_a_budget_in_minutes_fixes_the_steps_once(ask, tmp_path, monkeypatch):
 
 def test_going_on_with_a_model_starts_from_its_loss(ask, data, model, tmp_path):
     """A model that has learned a little, as the start of another run: its first evaluation is the other's last."""
-    first = pretrain(ask(60, optimizer__rate=0.01), tmp_path / "first")
+    first = pretrain(ask(60, optimizer__rate=0.01, optimizer__kind="adamw"), tmp_path / "first")
     changes = {**SMALL, "optimizer.rate": 1e-5}
     request = make_request(data, start=str(tmp_path / "first"), budget=Budget(steps=2), changes=changes)
     pretrain(request, tmp_path / "second")

@@ -10,7 +10,7 @@ import time
 import pytest
 
 from bertsmith.jobs.pretrain import pretrain
-from pretraining.small_runs import count_lines, read_lines, start_process, wait_for
+from pretraining.small_runs import SMALL, count_lines, read_lines, start_process, wait_for
 
 STEPS = 40
 TIMES = {"seconds", "tokens_per_second", "share_of_peak"}
@@ -25,15 +25,7 @@ def request_(ask):
 @pytest.fixture
 def command(request_, tmp_path):
     """The same as a command line, to begin or to go on."""
-    settings = {
-        "phases": "32:0.75,64:0.25",
-        "batch.tokens": 256,
-        "evaluation.tokens": 1000,
-        "evaluation.every": 10,
-        "dropout": 0.1,
-        "checkpoint.every": 7,
-        "batch.part": 150,
-    }
+    settings = {**SMALL, "dropout": 0.1, "checkpoint.every": 7, "batch.part": 150}
     changes = [word for name, value in settings.items() for word in ("--set", f"{name}={value}")]
     begin = ["--shards", request_.shards, "--from", request_.start, "--steps", STEPS, *changes]
     return ["pretrain", "--output", tmp_path / "run", "--resume", *begin]

@@ -15,6 +15,7 @@ from PIL import Image
 
 from bertsmith.errors import InputError
 from bertsmith.jobs.report import report
+from bertsmith.pretraining.recipes import modern
 from bertsmith.pretraining.request import make_request, write_request
 from bertsmith.pretraining.settings import Budget
 from pretraining.small_runs import build_data, make_documents
@@ -134,7 +135,7 @@ def test_figures_settings_and_gaps_are_shown(make):
     assert "masked words, loss\n5.000\n4.000\n4.000" in page.words
     assert "bar [MASK] bal.\nban\nban 25%, bap 12%" in page.words
     assert "step 0\nstep 5\nstep 10" in page.words
-    assert "settings.optimizer.rate\n0.002" in page.words
+    assert f"settings.optimizer.rate\n{modern().optimizer.rate}" in page.words
     assert "budget.steps\n10" in page.words
     assert "Remarks" not in page.words
 

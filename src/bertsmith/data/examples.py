@@ -70,7 +70,11 @@ class Examples:
         opened = [shards.shard(number) for number in range(shards.num_shards)]
         self._offsets = np.cumsum([0, *(len(shard.tokens) for shard in opened)])
         self._bounds = _bounds([(shard.sentences, shard.documents) for shard in opened])
-        self.plan: Callable[[int], Plan] = lru_cache(maxsize=2)(self._plan)
+        self._planned: Callable[[int], Plan] = lru_cache(maxsize=2)(self._plan)
+
+    def plan(self, epoch: int) -> Plan:
+        """The examples of an epoch; the last two that were asked for are kept."""
+        return self._planned(self._epoch(epoch))
 
     def batch(self, epoch: int, rows: np.ndarray, *, rate: float | None = None) -> PretrainingBatch:
         """Examples of an epoch by their numbers; `rate` overrides the share of masked tokens."""

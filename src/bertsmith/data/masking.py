@@ -53,8 +53,14 @@ class Masking:
     def __post_init__(self) -> None:
         if not 0 < self.rate < 1:
             raise ConfigError(f"masking.rate must be between 0 and 1, not {self.rate}")
-        if min(self.mask_share, self.random_share) < 0 or self.mask_share + self.random_share > 1:
+        if not (self.mask_share >= 0 and self.random_share >= 0 and self.mask_share + self.random_share <= 1):
             raise ConfigError("masking.mask_share and masking.random_share must be shares that add up to 1 at most")
+        if not 0 < self.span_p < 1:
+            raise ConfigError(f"masking.span_p must be between 0 and 1, not {self.span_p}")
+        for name in ("max_predictions", "longest_ngram", "longest_span"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise ConfigError(f"masking.{name} must be at least 1, not {value}")
 
     def run_weights(self) -> np.ndarray | None:
         """The weights of runs of 1, 2, … words; None where a unit is no run."""

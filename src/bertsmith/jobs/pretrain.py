@@ -9,7 +9,6 @@ from bertsmith.pretraining.keeping import Observer
 from bertsmith.pretraining.planning import check_disk
 from bertsmith.pretraining.request import CONFIG_FILE, Request, make_request, read_request, take_up
 from bertsmith.pretraining.run import PretrainingRun, Result
-from bertsmith.report.pretraining import write_report
 from bertsmith.train.checkpoint import Progress
 from bertsmith.train.distributed import joined
 from bertsmith.train.signals import listening
@@ -42,6 +41,8 @@ def pretrain(
         with listening() as stop:
             result = run.train(plan, stop)
         if world.is_main and result.model is not None:
+            from bertsmith.report.pretraining import write_report  # loads matplotlib
+
             write_report(output)
         return result
 
@@ -51,10 +52,20 @@ def _settle(request: Request | None, output: Path, watcher: Observer, *, resume:
     if resume and (output / CONFIG_FILE).is_file():
         stored = read_request(output)
         return stored if request is None else take_up(request, stored)
-    if output.exists() and (not resume or any(output.iterdir())):
-        raise InputError(f"{output}: exists already; go on with --resume, or name a new folder")
+    if output.exists() and not (resume and _is_empty(output)):
+        remedy = (
+            "it holds no run to go on with; name a new folder"
+            if resume
+            else "go on with --resume, or name a new folder"
+        )
+        raise InputError(f"{output}: exists already; {remedy}")
     if request is None:
         raise InputError(f"{output}: there is nothing to resume, and no --shards to begin with")
     if resume:
         watcher.on_note(f"{output}: nothing to resume, so a new run begins")
     return request
+
+
+def _is_empty(output: Path) -> bool:
+    """Whether nothing of a run, or of anything else, is in a folder yet; a file is not."""
+    return output.is_dir() and not any(output.iterdir())

@@ -24,6 +24,12 @@ def tied_cross_entropy(
     The same as `F.cross_entropy` of the logits, without ever holding (M, V) of them: each block of rows goes from
     logits to loss to gradients while it is in the cache.
     """
+    if not torch.is_grad_enabled():
+        rows, embedding, bias = (
+            rows.detach(),
+            embedding.detach(),
+            bias.detach(),
+        )  # or gradients would be made for nobody
     loss, correct = _TiedCrossEntropy.apply(rows, embedding, bias, labels)  # type: ignore[no-untyped-call]
     return loss, correct
 

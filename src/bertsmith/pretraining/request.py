@@ -106,13 +106,22 @@ def take_up(asked: Request, stored: Request) -> Request:
     free = {name: getattr(asked.settings, name) for name in ("spread", "compile", "checkpoint")}
     free["batch"] = stored.settings.batch.model_copy(update={"part": asked.settings.batch.part})
     taken = replace(stored, settings=stored.settings.model_copy(update=free))
-    for name in ("shards", "size", "start", "recipe", "budget", "settings"):
-        if getattr(asked, name) != getattr(taken, name):
+    for name, value in _flat(asked).items():
+        if value != _flat(taken)[name]:
             raise InputError(
-                f"the run was begun with other {name}; go on with --resume and nothing else, or begin a new run in "
-                "another folder"
+                f"{name}: the run was begun with {_flat(taken)[name]!r}, not {value!r}; go on with --resume and "
+                "nothing else, or begin a new run in another folder"
             )
     return taken
+
+
+def _flat(request: Request) -> dict[str, Any]:
+    """What was asked for, one value a name; the number of steps was fixed later."""
+    content = {**asdict(request), **request.settings.model_dump(), **request.budget.model_dump()}
+    for outer in ("optimizer", "schedule", "batch", "evaluation", "masking"):
+        inner = content.pop(outer)
+        content |= {f"{outer}.{key}": value for key, value in inner.items()}
+    return {name: value for name, value in content.items() if name not in ("settings", "budget", "total")}
 
 
 def _read_yaml(path: Path) -> dict[str, Any]:

@@ -16,7 +16,6 @@ from bertsmith.config import one_sentence
 from bertsmith.data.masking import Masking
 from bertsmith.data.pairing import PairKind
 from bertsmith.errors import ConfigError
-from bertsmith.train.distributed import Spread
 
 __all__ = [
     "BatchSettings",
@@ -138,7 +137,7 @@ class Settings(_Strict):
     batch: BatchSettings = Field(default_factory=BatchSettings)
     checkpoint: CheckpointSettings = Field(default_factory=CheckpointSettings)
     evaluation: EvaluationSettings = Field(default_factory=EvaluationSettings)
-    spread: Spread = "ddp"
+    spread: Literal["ddp", "fsdp"] = "ddp"
     compile: bool = False
     seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
 

@@ -144,8 +144,8 @@ class Loop:
         norm = self._clip()
         if not math.isfinite(norm):
             raise TrainingError(
-                f"the loss or its gradient is not finite at step {progress.step + 1}; the last checkpoint is good. "
-                "Begin a new run with a lower learning rate (--set optimizer.rate=…)"
+                f"the loss or its gradient is not finite at step {progress.step + 1}; checkpoints from before are "
+                "kept. Begin a new run with a lower learning rate (--set optimizer.rate=…)"
             )
         share = self.rate_at(progress.step)
         for optimizer in self.optimizers:
@@ -192,7 +192,8 @@ class Loop:
         self.model.eval()
         with torch.no_grad():
             figures = evaluate()
-        if progress.best_loss is None or figures["loss"] < progress.best_loss:
+        best = math.inf if progress.best_loss is None else progress.best_loss
+        if figures["loss"] < best:  # never so for a loss that is not a number
             progress = replace(progress, best_loss=figures["loss"], best_step=progress.step)
             checkpoints.save(self.model, self.optimizers, progress, best=True)
         hooks.on_evaluation(figures, progress)
