@@ -56,7 +56,12 @@ def test_help_lists_the_verbs_and_loads_nothing_heavy():
     shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     for verb in cli.VERBS:
         assert re.search(rf"\b{verb}\b", shown)
-    files = {path.stem for path in (ROOT / "src/bertsmith/cli").glob("*.py")} - {"__init__", "main", "output"}
+    files = {path.stem for path in (ROOT / "src/bertsmith/cli").glob("*.py")} - {
+        "__init__",
+        "display",
+        "main",
+        "output",
+    }
     assert files == set(cli.VERBS)
 
 

@@ -142,7 +142,7 @@ def test_resuming_through_the_command_line(run):
     assert "model: run/model" in out
     code, _, err = run(f"{BEGIN} --resume --seed 5")
     assert code == 2
-    assert "was begun with other settings" in err
+    assert "seed: the run was begun with 0, not 5" in err
 
 
 @pytest.mark.parametrize("more", ["--steps 9", "--size base", "--set seed=1", "--phases 32:1", "--minutes 3"])

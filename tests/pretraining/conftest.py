@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from bertsmith.jobs import pretrain as job
 from bertsmith.pretraining import keeping
+from bertsmith.report import pretraining as report
 from bertsmith.train.speed import Peak
 from pretraining.small_runs import SMALL, both_splits, build_data, make_tokenizer, write_model
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 def _nothing_beside(monkeypatch: pytest.MonkeyPatch) -> None:
     """The speed of the machine and the pictures of a report are of no interest to most runs, and take their time."""
     monkeypatch.setattr(keeping, "measure_peak", lambda *given, **named: Peak(1e11, "none"))
-    monkeypatch.setattr(job, "write_report", lambda folder: None)
+    monkeypatch.setattr(report, "write_report", lambda folder: None)
 
 
 @pytest.fixture(scope="session")

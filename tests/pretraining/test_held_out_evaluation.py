@@ -141,7 +141,7 @@ def test_without_held_out_documents_there_is_nothing_to_evaluate(tmp_path, evalu
 
 
 def test_examples_without_a_mask_score_nothing(evaluate, objective):
-    evaluation = evaluate(masking__max_predictions=0)
+    evaluation = evaluate(masking__rate=1e-9)
     assert evaluation.baselines()["mlm_accuracy"] == 0.0
     assert evaluation(objective)["mlm_loss"] == 0.0
 

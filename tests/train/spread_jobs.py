@@ -21,6 +21,7 @@ from bertsmith.jobs import pretrain as job
 from bertsmith.jobs.pretrain import Observer, make_request, pretrain
 from bertsmith.pretraining import keeping
 from bertsmith.pretraining.settings import Budget
+from bertsmith.report import pretraining as report
 from bertsmith.train.distributed import World, joined
 from bertsmith.train.speed import Peak
 
@@ -41,7 +42,7 @@ def run(
 ) -> Any:
     """One run; what it would measure of the machine, and its report, are left out."""
     keeping.measure_peak = lambda **_: Peak(1e12, "square")
-    job.write_report = lambda _: None
+    report.write_report = lambda _: None
     request = make_request(shards, size="tiny", budget=Budget(steps=STEPS), changes={**SETTINGS, **changes})
     return pretrain(None if resume else request, output, resume=resume, observer=Stopping(stop_at))
 

@@ -45,7 +45,7 @@ def torchrun(*arguments):
 def alone(shards, tmp_path, monkeypatch):
     """Runs in this one process, by what they change."""
     monkeypatch.setattr("bertsmith.pretraining.keeping.measure_peak", None)  # put back afterwards what `run` replaces
-    monkeypatch.setattr("bertsmith.jobs.pretrain.write_report", None)
+    monkeypatch.setattr("bertsmith.report.pretraining.write_report", None)
 
     def run(name, changes=None, **options):
         result = spread_jobs.run(shards, tmp_path / name, changes or {}, **options)
