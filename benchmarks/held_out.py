@@ -9,7 +9,7 @@ repeated.
 from __future__ import annotations
 
 import json
-import time
+import statistics
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
@@ -28,7 +28,6 @@ from bertsmith.model.losses import tied_cross_entropy
 from bertsmith.pretraining.keeping import Observer
 from bertsmith.pretraining.request import make_request
 from bertsmith.pretraining.run import PretrainingRun
-from bertsmith.pretraining.settings import Budget
 from bertsmith.train.checkpoint import Progress
 from bertsmith.train.distributed import World
 
@@ -36,6 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from bertsmith.model.heads import MaskedLM, PreTrainingModel
+    from bertsmith.train.loop import Loop
 
 ROOT = Path(__file__).resolve().parent.parent
 CORPORA = ROOT.parent / "shared" / "data" / "corpus"
@@ -90,22 +90,46 @@ def kept(name: str, run: Callable[[], dict[str, Any]]) -> dict[str, Any]:
     return json.loads(path.read_text())
 
 
-def train_ours(
-    recipe: str, minutes: float, changes: dict[str, Any], *, evaluations: int = 1, size: str = SIZE
-) -> dict[str, Any]:
-    """A run of ours: the held-out loss over the seconds of training, evaluations not counted."""
-    budget = Budget(minutes=minutes)
-    request = make_request(data_folder(), size=size, recipe=recipe, budget=budget, changes=changes)
-    run = PretrainingRun(request, KEPT / "none", World(), Observer())
-    total = run.plan().steps
-    loop = run.make_loop(total)
-    progress = Progress()
-    marks = {round(total * (number + 1) / evaluations) for number in range(evaluations)}
-    curve = []
-    begun = time.perf_counter()
-    while progress.step < total:
+def prepare(recipe: str, total: int, changes: dict[str, Any]) -> Loop:
+    """A run of ours, ready for its first step."""
+    request = make_request(data_folder(), size=SIZE, recipe=recipe, changes=changes)
+    return PretrainingRun(request, KEPT / "none", World(), Observer()).make_loop(total)
+
+
+class Pace:
+    """Seconds a step of a run of ours, phase by phase; batches differ in size, so several steps are one sample."""
+
+    def __init__(self, recipe: str, changes: dict[str, Any]) -> None:
+        self.loop = prepare(recipe, 1000, changes)
+        settings = self.loop.work.settings  # type: ignore[attr-defined]
+        self.shares = [phase.share for phase in settings.phases]
+        begins = [0, *settings.phase_ends(1000)[:-1]]
+        self.places = [
+            Progress(step=begin, position={"phase": n, "epoch": 0, "batch": 0}) for n, begin in enumerate(begins)
+        ]
+        self.samples: list[list[float]] = [[] for _ in begins]
+
+    def sample(self, steps: int = 4) -> None:
+        """One more for each phase."""
+        for number, progress in enumerate(self.places):
+            seconds = 0.0
+            for _ in range(steps):
+                progress, record = self.loop.take_step(progress)
+                seconds += record.seconds
+            self.samples[number].append(seconds / steps)
+
+    def seconds(self) -> float:
+        """Of a step, over the whole run; the first sample, when everything is new, does not count."""
+        return sum(share * statistics.median(times[1:]) for share, times in zip(self.shares, self.samples, strict=True))
+
+
+def train_ours(recipe: str, steps: int, changes: dict[str, Any], marks: int = 1) -> dict[str, Any]:
+    """A run of ours to its end: the held-out loss over the steps."""
+    loop, progress, curve = prepare(recipe, steps, changes), Progress(), []
+    wanted = {round(steps * (number + 1) / marks) for number in range(marks)}
+    while progress.step < steps:
         progress, _ = loop.take_step(progress)
-        if progress.step in marks:
-            curve.append([progress.step, progress.seconds, held_out_loss(loop.model)])  # type: ignore[arg-type]
-            print(f"step {progress.step} of {total}, {progress.seconds:.0f} s: {curve[-1][2]:.4f}", flush=True)
-    return {"total": total, "tokens": progress.tokens, "curve": curve, "wall": time.perf_counter() - begun}
+        if progress.step in wanted:
+            curve.append([progress.step, held_out_loss(loop.model)])  # type: ignore[arg-type]
+            print(f"{recipe}, step {progress.step} of {steps}: {curve[-1][1]:.4f}", flush=True)
+    return {"steps": steps, "tokens": progress.tokens, "curve": curve}

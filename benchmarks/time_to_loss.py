@@ -11,7 +11,6 @@ the machine with other work, or be spread over several sittings: what they learn
 
 from __future__ import annotations
 
-import statistics
 import sys
 from functools import partial
 from typing import Any
@@ -23,12 +22,7 @@ import run_mlm
 from bertsmith.data.shards import ShardSet
 from bertsmith.jobs.shards import open_tokenizer
 from bertsmith.model.memory import keep_freed_memory
-from bertsmith.pretraining.keeping import Observer
-from bertsmith.pretraining.request import make_request
-from bertsmith.pretraining.run import PretrainingRun
-from bertsmith.train.checkpoint import Progress
-from bertsmith.train.distributed import World
-from held_out import KEPT, SIZE, data_folder, held_out_loss, kept
+from held_out import SIZE, Pace, data_folder, held_out_loss, kept, train_ours
 
 MINUTES = 20
 PEAK_RATES = (5e-4, 1e-3, 2e-3)
@@ -38,12 +32,6 @@ TARGETS = {"transformers": 7.0, "faithful": 12.0}
 SEEDS = (0, 1)
 
 
-def our_loop(recipe: str, total: int, changes: dict[str, Any]) -> Any:
-    """A run of ours, ready for its first step."""
-    request = make_request(data_folder(), size=SIZE, recipe=recipe, changes=changes)
-    return PretrainingRun(request, KEPT / "none", World(), Observer()).make_loop(total)
-
-
 def measure_clock(rounds: int) -> dict[str, Any]:
     """Seconds a step of each side, in turn, and the peak."""
     folder = data_folder()
@@ -51,21 +39,13 @@ def measure_clock(rounds: int) -> dict[str, Any]:
     peers = {f"transformers, {name}": run_mlm.MaskedLMRun(SIZE, shards, tokenizer, attention=name).step
              for name in ("eager", "sdpa")}  # fmt: skip
 
-    def stepper(recipe: str, changes: dict[str, Any]) -> Any:
-        state = {"loop": our_loop(recipe, 1000, changes), "progress": Progress()}
-
-        def several() -> None:  # batches differ in size, so one step is a poor sample
-            for _ in range(4):
-                state["progress"], _ = state["loop"].take_step(state["progress"])
-
-        return several
-
-    ours = {"faithful": stepper("faithful", FAITHFUL), "modern": stepper("modern", MODERN)}
+    paces = {"faithful": Pace("faithful", FAITHFUL), "modern": Pace("modern", MODERN)}
+    ours = {name: pace.sample for name, pace in paces.items()}
     for run in (*peers.values(), *ours.values()):
         run()
     seconds, peaks = harness.take_turns({**peers, **ours}, rounds)
-    clock = {name: min(times) for name, times in seconds.items()}
-    clock |= {"faithful": clock["faithful"] / 4, "modern": statistics.median(seconds["modern"]) / 4}
+    clock = {name: min(seconds[name]) for name in peers}
+    clock |= {"faithful": min(paces["faithful"].samples[0]), "modern": paces["modern"].seconds()}
     return {"clock": clock, "peaks": harness.describe_peaks(peaks)}
 
 
@@ -80,17 +60,6 @@ def run_peer(peak: float, steps: int) -> dict[str, Any]:
             curve.append([step, held_out_loss(run.as_ours())])  # type: ignore[arg-type]
             print(f"peak rate {peak:g}, step {step} of {steps}: {curve[-1][1]:.4f}", flush=True)
     return {"steps": steps, "curve": curve}
-
-
-def run_ours(recipe: str, steps: int, changes: dict[str, Any], marks: int) -> dict[str, Any]:
-    """A recipe of ours to its end."""
-    loop, progress, curve = our_loop(recipe, steps, changes), Progress(), []
-    while progress.step < steps:
-        progress, _ = loop.take_step(progress)
-        if progress.step % max(1, steps // marks) == 0 or progress.step == steps:
-            curve.append([progress.step, held_out_loss(loop.model)])
-            print(f"{recipe}, step {progress.step} of {steps}: {curve[-1][1]:.4f}", flush=True)
-    return {"steps": steps, "tokens": progress.tokens, "curve": curve}
 
 
 def reached(curve: list[list[float]], loss: float, seconds: float) -> float | None:
@@ -116,11 +85,11 @@ def main() -> int:
             results[f"transformers, peak rate {rate:g}"] = kept(f"peer-{rate:g}", partial(run_peer, rate, peer_steps))
     if options.only in (None, "faithful"):
         steps = round(60 * MINUTES / clock["faithful"])
-        results["faithful"] = kept("faithful", partial(run_ours, "faithful", steps, FAITHFUL, 10))
+        results["faithful"] = kept("faithful", partial(train_ours, "faithful", steps, FAITHFUL, 10))
     if options.only in (None, "modern"):
         steps = round(60 * TARGETS["transformers"] / clock["modern"])
         for seed in SEEDS:
-            run = partial(run_ours, "modern", steps, {**MODERN, "seed": seed}, 28)
+            run = partial(train_ours, "modern", steps, {**MODERN, "seed": seed}, 28)
             results[f"modern, seed {seed}"] = kept(f"modern-{seed}", run)
     if options.only:
         return 0

@@ -109,7 +109,9 @@ def _figures(entries: Sequence[dict[str, Any]]) -> Iterator[list[str]]:
 
 
 def _number(name: str, value: float) -> str:
-    return f"{100 * value:.1f}%" if name.endswith("accuracy") else f"{value:,.3f}"
+    if name.endswith("accuracy"):
+        return f"{100 * value:.1f}%"
+    return f"{value:,.1f}" if name == "perplexity" else f"{value:,.3f}"
 
 
 def _fills(entries: Sequence[dict[str, Any]]) -> str:
@@ -153,4 +155,9 @@ def _flat(content: Mapping[str, Any], prefix: str = "") -> Iterator[list[str]]:
         if isinstance(value, dict):
             yield from _flat(value, f"{prefix}{name}.")
         elif value is not None:
-            yield [f"{prefix}{name}", str(value)]
+            yield [f"{prefix}{name}", _phases(value) if name == "phases" else str(value)]
+
+
+def _phases(phases: Sequence[Mapping[str, Any]]) -> str:
+    """As they are written on the command line."""
+    return ",".join(":".join(str(value) for value in phase.values() if value is not None) for phase in phases)
