@@ -117,6 +117,14 @@ class Loop:
         self, progress: Progress, cadence: Cadence, checkpoints: Checkpoints, hooks: Hooks, stop: StopRequest
     ) -> Progress:
         """Train to the end, or until a signal; either way the last state is on disk when this returns."""
+        try:
+            return self._run(progress, cadence, checkpoints, hooks, stop)
+        finally:  # what was begun to be written is written, also where the loss is not finite
+            checkpoints.finish()
+
+    def _run(
+        self, progress: Progress, cadence: Cadence, checkpoints: Checkpoints, hooks: Hooks, stop: StopRequest
+    ) -> Progress:
         saved_at = time.monotonic()
         while progress.step < cadence.total:
             progress, record = self.take_step(progress)
@@ -130,7 +138,6 @@ class Loop:
                 saved_at = time.monotonic()
             if stops:
                 break
-        checkpoints.finish()
         return progress
 
     def take_step(self, progress: Progress) -> tuple[Progress, Record]:
