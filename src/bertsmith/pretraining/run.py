@@ -52,7 +52,7 @@ __all__ = ["PretrainingRun", "Result"]
 
 _NUM_EVALUATIONS = 20
 # A rehearsal takes so many steps of each phase at least, and so many seconds.
-_REHEARSED_STEPS, _REHEARSED_SECONDS = 3, 4.0
+_REHEARSED_STEPS, _REHEARSED_SECONDS = 4, 5.0
 _PUBLISHED_DROPOUT = 0.1  # for fine-tuning, whatever pre-training had
 
 
@@ -227,7 +227,7 @@ class PretrainingRun:
                 seconds.append(record.seconds)
                 enough = len(seconds) >= _REHEARSED_STEPS and sum(seconds) >= _REHEARSED_SECONDS
                 enough = self.world.tell(enough)
-            times.append(statistics.median(seconds))
+            times.append(statistics.median(seconds[len(seconds) // 2 :]))  # the first ones find nothing in place
         return times
 
     def _open(self, plan: RunPlan, loop: Loop) -> Progress:
