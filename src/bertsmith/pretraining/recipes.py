@@ -32,7 +32,7 @@ def faithful() -> Settings:
 
 
 def modern() -> Settings:
-    """What reached a given loss soonest here, with the architecture unchanged (docs/results/recipes.md)."""
+    """What reaches a given loss soonest here, with the architecture unchanged (benchmarks/recipes.py tries it)."""
     return Settings(
         pairs="balanced",
         masking=Masking(kind="word"),
