@@ -23,6 +23,7 @@ from bertsmith.bundle.resolve import find_model, load_bundle
 from bertsmith.data.batches import PackedBatch
 from bertsmith.model.losses import classification_loss
 from bertsmith.model.memory import keep_freed_memory
+from bertsmith.model.operations import encoder_operations
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -102,13 +103,8 @@ def largest_difference(ours: Step, theirs: Step, packed: tuple[PackedBatch, torc
 
 def operations(packed: PackedBatch, config: Any) -> int:
     """Of the matrix products one step needs: forward once, backward twice, the last layer for `[CLS]` only."""
-    width, inner, layers = config.hidden_size, config.intermediate_size, config.num_hidden_layers
-    total = 0
-    for n in packed.lengths.tolist():
-        full = 2 * (4 * width + 2 * inner) * width * n + 4 * n * n * width
-        last = 2 * 2 * width * width * n + 2 * (2 * width + 2 * inner) * width + 4 * n * width
-        total += (layers - 1) * full + last
-    return 3 * total
+    lengths = packed.lengths.tolist()
+    return 3 * encoder_operations(config, lengths, [1] * len(lengths))
 
 
 def main() -> int:

@@ -32,8 +32,7 @@ from bertsmith.jobs.shards import open_tokenizer
 from bertsmith.jobs.vocab import VocabOptions, vocab
 from bertsmith.model.heads import build
 from bertsmith.model.memory import keep_freed_memory
-from bertsmith.model.operations import pretraining_operations
-from bertsmith.pretraining.work import TensorBatch
+from bertsmith.pretraining.work import TensorBatch, operations_of
 from pretrain_run import run_language
 
 if TYPE_CHECKING:
@@ -165,7 +164,7 @@ def run_case(case: Case, shards: Path, scratch: Path, threads: int) -> dict[str,
     for side in sides.values():
         side.step()
     seconds, peaks = harness.take_turns({name: side.step for name, side in sides.items()}, case.rounds)
-    counts = [operations(batch, model.config) for batch in batches]
+    counts = [operations_of(batch, model.config) for batch in batches]
     tokens = statistics.mean(int(batch.tensors[2].sum()) for batch in batches)
     return {
         "seconds": seconds,
@@ -174,13 +173,6 @@ def run_case(case: Case, shards: Path, scratch: Path, threads: int) -> dict[str,
         "operations": statistics.mean(counts),
         "tokens": tokens,
     }
-
-
-def operations(batch: TensorBatch, config: Any) -> int:
-    """Of the matrix products that our step needs."""
-    lengths, positions = batch.tensors[2], batch.tensors[3]
-    masked = torch.bincount(torch.bucketize(positions, lengths.cumsum(0), right=True), minlength=len(lengths))
-    return pretraining_operations(config, lengths.tolist(), masked.tolist())
 
 
 def memory_of(which: str, shards: Path, folder: Path, threads: int, answer: Any) -> None:

@@ -243,3 +243,10 @@ def test_demo(run, tmp_path, monkeypatch):
         assert "masked words:" in out
         assert "sentence pairs:" in out
         assert (tmp_path / "demo" / f"run-{number}" / "report.html").exists()
+
+
+def test_a_demo_of_no_time_is_refused_before_it_begins(run, tmp_path):
+    code, out, err = run("demo", "--minutes", "-1", "--output", str(tmp_path / "demo"))
+    assert (code, out) == (2, "")
+    assert "minutes: input should be greater than 0" in err
+    assert not (tmp_path / "demo").exists()

@@ -10,7 +10,7 @@ from bertsmith.data.building import ShardOptions
 from bertsmith.jobs.pretrain import Observer, make_request, pretrain
 from bertsmith.jobs.shards import shards
 from bertsmith.jobs.vocab import VocabOptions, vocab
-from bertsmith.pretraining.settings import Budget
+from bertsmith.pretraining.request import make_budget
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -37,6 +37,7 @@ class Demo:
 def demo(output: Path, *, minutes: float = 3.0, observer: Observer | None = None) -> Demo:
     """Learn a vocabulary, build shards and pre-train a tiny BERT, all in `output`; what is there already is used."""
     observer = observer or Observer()
+    budget = make_budget(minutes=minutes)  # refused before any work is done
     vocabulary, data = output / "vocab", output / "shards"
     if not vocabulary.exists():
         observer.on_note(f"a vocabulary of {VOCAB_SIZE:,} pieces, from the documentation strings of this Python …")
@@ -45,7 +46,7 @@ def demo(output: Path, *, minutes: float = 3.0, observer: Observer | None = None
     built = shards([CORPUS], tokenizer=str(vocabulary), output=data, options=ShardOptions(holdout=_HOLDOUT))
     run = next(path for path in (output / f"run-{number}" for number in count(1)) if not path.exists())
     observer.on_note(f"a {SIZE} BERT, pre-trained for {minutes:g} minutes …")
-    request = make_request(data, size=SIZE, budget=Budget(minutes=minutes))
+    request = make_request(data, size=SIZE, budget=budget)
     result = pretrain(request, run, observer=observer)
     index = built.index
     return Demo(result, index.count("train", "documents"), index.count("train", "tokens"))

@@ -41,7 +41,7 @@ from bertsmith.train.schedule import SCHEDULES
 from bertsmith.vocab.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
-    from bertsmith.pretraining.fills import Filled
+    from bertsmith.pretraining.fills import Filled, Gap
     from bertsmith.pretraining.keeping import Observer
     from bertsmith.pretraining.planning import RunPlan
     from bertsmith.pretraining.request import Request
@@ -134,12 +134,12 @@ class PretrainingRun:
 
         try:
             if progress.step == 0 and self.evaluation:  # so that a curve begins where the model did
-                on_evaluation(self._evaluate_once(loop), progress)
+                on_evaluation(loop.measure(evaluate), progress)
             hooks = Hooks(evaluate if self.evaluation else None, keeper.on_step, on_evaluation)
             progress = loop.run(progress, cadence, checkpoints, hooks, stop)
         finally:
             keeper.close()
-        figures = keeper.last or (self._evaluate_once(loop) if self.evaluation else {})
+        figures = keeper.last or (loop.measure(evaluate) if self.evaluation else {})
         done = Result(self.folder, plan, progress, figures, self.evaluation.baselines(), keeper.fills)
         done = replace(done, is_main=self.world.is_main)
         if progress.step < total:
@@ -181,10 +181,10 @@ class PretrainingRun:
             self.observer.on_note("the data set has no held-out documents, so nothing is evaluated")
         return made
 
-    def _evaluate_once(self, loop: Loop) -> dict[str, float]:
-        loop.model.eval()
-        with torch.no_grad():
-            return self.evaluation(loop.forward)
+    @cached_property
+    def gaps(self) -> list[Gap]:
+        """Sentences of the held-out text that are filled at every evaluation."""
+        return find_gaps(self.held_out, self.tokenizer)
 
     def _make_work(self, total: int) -> PretrainingWork:
         return PretrainingWork(self.shards, self.tokenizer, self.settings, self.config, total, self.world)
@@ -250,7 +250,7 @@ class PretrainingRun:
         if self.world.size > 1 and self.settings.spread == "fsdp":
             return []
         assert isinstance(loop.model, PreTrainingModel)
-        return fill_gaps(loop.model, self.tokenizer, find_gaps(self.held_out, self.tokenizer))
+        return fill_gaps(loop.model, self.tokenizer, self.gaps)
 
     def _publish(self, loop: Loop, progress: Progress) -> Path:
         """Write the model folder; a model trained without pairs has no head for them."""

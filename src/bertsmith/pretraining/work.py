@@ -32,7 +32,16 @@ if TYPE_CHECKING:
     from bertsmith.train.distributed import World
     from bertsmith.vocab.tokenizer import Tokenizer
 
-__all__ = ["Objective", "PretrainingWork", "TensorBatch", "count_parts", "example_options", "figures_of", "sums_of"]
+__all__ = [
+    "Objective",
+    "PretrainingWork",
+    "TensorBatch",
+    "count_parts",
+    "example_options",
+    "figures_of",
+    "operations_of",
+    "sums_of",
+]
 
 
 class Objective(nn.Module):
@@ -110,7 +119,7 @@ class PretrainingWork:
             "stop": int(batch.rows[-1]) + 1,
         }
         counts = count_parts(parts)
-        counts["operations"] = sum(_operations(part, self.config) for part in parts)
+        counts["operations"] = sum(operations_of(part, self.config) for part in parts)
         return StepData(parts, counts, after, log)
 
     def _part(
@@ -132,10 +141,6 @@ class PretrainingWork:
     def means(self, sums: Mapping[str, float], counts: Mapping[str, float]) -> dict[str, float]:
         """See `figures_of`."""
         return figures_of(sums, counts)
-
-    def first_position(self, phase: int) -> dict[str, int]:
-        """Where a phase could begin, for a rehearsal."""
-        return {"phase": phase, "epoch": 0, "batch": 0}
 
     def batches_per_epoch(self) -> int:
         """Steps of an epoch, at the length of the first phase."""
@@ -193,7 +198,8 @@ def count_parts(parts: list[TensorBatch]) -> dict[str, int]:
     return counts
 
 
-def _operations(part: TensorBatch, config: BertConfig) -> int:
+def operations_of(part: TensorBatch, config: BertConfig) -> int:
+    """What the matrix products of a step on this part need."""
     lengths, positions = part.tensors[2], part.tensors[3]
     owner = torch.bucketize(positions, lengths.cumsum(0), right=True)
     masked = torch.bincount(owner, minlength=len(lengths))

@@ -140,6 +140,12 @@ class Loop:
                 break
         return progress
 
+    def measure(self, evaluate: Callable[[], dict[str, float]]) -> dict[str, float]:
+        """What `evaluate` gives, without dropout and without gradients."""
+        self.model.eval()
+        with torch.no_grad():
+            return evaluate()
+
     def take_step(self, progress: Progress) -> tuple[Progress, Record]:
         """One optimizer step."""
         begun = time.perf_counter()
@@ -196,9 +202,7 @@ class Loop:
     def _evaluate(
         self, evaluate: Callable[[], dict[str, float]], progress: Progress, checkpoints: Checkpoints, hooks: Hooks
     ) -> Progress:
-        self.model.eval()
-        with torch.no_grad():
-            figures = evaluate()
+        figures = self.measure(evaluate)
         best = math.inf if progress.best_loss is None else progress.best_loss
         if figures["loss"] < best:  # never so for a loss that is not a number
             progress = replace(progress, best_loss=figures["loss"], best_step=progress.step)
