@@ -8,6 +8,7 @@ BertsmithError            anything below; its text is one sentence for a person,
     ├── TokenizerError    a vocabulary that is broken, or text that no tokenizer can read
     ├── CorpusError       raw text that cannot be read; names file and line
     ├── ShardError        a data set that is broken, incomplete, or not the one that was meant
+    ├── DataError         a file of a task that cannot be read; names file and line
     └── ModelNotFoundError  a model name or folder that leads nowhere
 """
 
@@ -15,6 +16,7 @@ __all__ = [
     "BertsmithError",
     "ConfigError",
     "CorpusError",
+    "DataError",
     "InputError",
     "ModelNotFoundError",
     "ShardError",
@@ -54,6 +56,10 @@ class CorpusError(InputError):
 
 class ShardError(InputError):
     """A data set is broken, incomplete, or not the one that was meant."""
+
+
+class DataError(InputError):
+    """A task's file cannot be read, or says what cannot be; the message names the file and the line."""
 
 
 class ModelNotFoundError(InputError):

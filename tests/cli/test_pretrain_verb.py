@@ -13,9 +13,9 @@ import pytest
 from bertsmith.cli import display
 from bertsmith.cli import main as cli
 from bertsmith.cli.display import RunDisplay, clock
-from bertsmith.pretraining import keeping
 from bertsmith.pretraining import run as running
 from bertsmith.pretraining.fills import Filled, Gap
+from bertsmith.train import keeping
 from bertsmith.train.checkpoint import Progress
 from bertsmith.train.speed import Peak
 from pretraining.small_runs import build_data, make_documents, write_model

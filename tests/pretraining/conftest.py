@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from bertsmith.pretraining import keeping
 from bertsmith.report import pretraining as report
+from bertsmith.train import keeping
 from bertsmith.train.speed import Peak
 from pretraining.small_runs import SMALL, both_splits, build_data, make_tokenizer, write_model
 

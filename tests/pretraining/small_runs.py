@@ -47,7 +47,7 @@ _SLOWLY = """
 import sys, time
 import torch
 from bertsmith.cli.main import run
-from bertsmith.pretraining import keeping
+from bertsmith.train import keeping
 from bertsmith.train.loop import Loop
 from bertsmith.train.speed import Peak
 torch.set_num_threads(1)

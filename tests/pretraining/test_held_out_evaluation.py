@@ -12,8 +12,8 @@ from bertsmith.model.heads import build
 from bertsmith.pretraining import evaluation as module
 from bertsmith.pretraining.evaluation import Evaluation
 from bertsmith.pretraining.recipes import modern
-from bertsmith.pretraining.settings import changed
 from bertsmith.pretraining.work import Objective, count_parts
+from bertsmith.settings import changed
 from bertsmith.train.distributed import World
 from pretraining.small_runs import SHAPE, both_splits, build_data, make_documents
 

@@ -11,7 +11,8 @@ from bertsmith.config import BertConfig
 from bertsmith.errors import TrainingError
 from bertsmith.model.heads import build
 from bertsmith.pretraining.planning import RunPlan, check_disk, plan_run, steps_for
-from bertsmith.pretraining.settings import Budget, Settings, changed
+from bertsmith.pretraining.settings import Budget, Settings
+from bertsmith.settings import changed
 
 Usage = namedtuple("Usage", "total used free")
 

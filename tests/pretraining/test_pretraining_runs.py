@@ -20,8 +20,9 @@ from bertsmith.bundle.folder import read_bundle
 from bertsmith.errors import TrainingError
 from bertsmith.jobs.pretrain import make_request, pretrain
 from bertsmith.jobs.report import report
-from bertsmith.pretraining import keeping, run
+from bertsmith.pretraining import run
 from bertsmith.pretraining.settings import Budget
+from bertsmith.train import keeping
 from bertsmith.train.checkpoint import load_checkpoint
 from bertsmith.train.speed import Peak
 from pretraining.small_runs import SHAPE, SMALL, Watcher, build_data, make_documents, read_lines, write_model
@@ -139,10 +140,10 @@ def test_the_best_checkpoint_is_that_of_the_best_evaluation(done, tokenizer):
     ready = loop.make_loop(60)
     folder = done.folder / "checkpoints" / f"best-{progress.best_step:06d}"
     stored = load_checkpoint(folder, ready.model, ready.optimizers)
-    assert stored.best_loss == progress.best_loss
+    assert stored.best_cost == progress.best_cost
     ready.model.eval()
     with torch.no_grad():
-        assert loop.evaluation(ready.forward)["loss"] == pytest.approx(progress.best_loss, abs=1e-6)
+        assert loop.evaluation(ready.forward)["loss"] == pytest.approx(progress.best_cost, abs=1e-6)
 
 
 def test_without_pairs_the_model_is_a_masked_lm_without_pooler(ask, tmp_path):

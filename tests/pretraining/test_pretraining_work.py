@@ -12,8 +12,8 @@ from bertsmith.errors import ConfigError
 from bertsmith.model.heads import build
 from bertsmith.model.operations import pretraining_operations
 from bertsmith.pretraining.recipes import modern
-from bertsmith.pretraining.settings import changed
 from bertsmith.pretraining.work import Objective, PretrainingWork, TensorBatch, count_parts, figures_of
+from bertsmith.settings import changed
 from bertsmith.train.distributed import World
 from pretraining.small_runs import SHAPE
 

@@ -191,7 +191,7 @@ def test_a_budget_in_minutes_fixes_the_steps_once(ask, tmp_path, monkeypatch):
     from bertsmith.pretraining import run
 
     monkeypatch.setattr(run, "_REHEARSED_SECONDS", 0.0)
-    request = ask(budget=Budget(minutes=0.002))
+    request = ask(budget=Budget(minutes=0.01))
     first = pretrain(request, tmp_path / "run", observer=StopsAt(2))
     total = first.plan.steps
     assert total > 2

@@ -19,9 +19,9 @@ import torch
 
 from bertsmith.jobs import pretrain as job
 from bertsmith.jobs.pretrain import Observer, make_request, pretrain
-from bertsmith.pretraining import keeping
 from bertsmith.pretraining.settings import Budget
 from bertsmith.report import pretraining as report
+from bertsmith.train import keeping
 from bertsmith.train.distributed import World, joined
 from bertsmith.train.speed import Peak
 

@@ -22,7 +22,7 @@ from bertsmith.train.optimizer import build_optimizers
 from twins import random_model
 
 FAR = Progress(
-    step=3, tokens=900, seconds=2.5, position={"phase": 0, "epoch": 1, "batch": 7}, best_loss=0.1, best_step=2
+    step=3, tokens=900, seconds=2.5, position={"phase": 0, "epoch": 1, "batch": 7}, best_cost=0.1, best_step=2
 )
 
 

@@ -44,7 +44,7 @@ def torchrun(*arguments):
 @pytest.fixture
 def alone(shards, tmp_path, monkeypatch):
     """Runs in this one process, by what they change."""
-    monkeypatch.setattr("bertsmith.pretraining.keeping.measure_peak", None)  # put back afterwards what `run` replaces
+    monkeypatch.setattr("bertsmith.train.keeping.measure_peak", None)  # put back afterwards what `run` replaces
     monkeypatch.setattr("bertsmith.report.pretraining.write_report", None)
 
     def run(name, changes=None, **options):
@@ -112,7 +112,7 @@ def test_however_a_run_is_spread_and_wherever_it_goes_on_it_is_the_same(shards, 
         assert_same_run(tmp_path / job["output"], one[kind.replace("-", "_")])
         results = [json.loads((tmp_path / job["output"] / f"result-{rank}.json").read_text()) for rank in (0, 1)]
         assert [result["step"] for result in results] == [STEPS] * 2
-        assert results[0]["progress"]["best_loss"] == results[1]["progress"]["best_loss"]
+        assert results[0]["progress"]["best_cost"] == results[1]["progress"]["best_cost"]
 
     cut_back(tmp_path / "fsdp", tmp_path / "fsdp-one", "ddp")
     assert_same_run(alone("fsdp-one", resume=True), one["adamw"])

@@ -239,20 +239,20 @@ def test_the_best_evaluation_is_remembered_and_kept(tmp_path):
     cadence = Cadence(total=10, evaluate=2, checkpoint=1000)
     done = loop.run(Progress(), cadence, Noting(tmp_path, World(), keep=1), hooks, StopRequest())
     assert [best for _, _, best in seen["evaluations"]] == [2, 4, 4, 4, 4]
-    assert (done.best_loss, done.best_step) == (3.0, 4)
+    assert (done.best_cost, done.best_step) == (3.0, 4)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["best-000004", "step-000010"]
     again = make(seed=5)
     stored = load_checkpoint(tmp_path / "best-000004", again.model, again.optimizers)
-    assert (stored.step, stored.best_loss, stored.best_step) == (4, 3.0, 4)
+    assert (stored.step, stored.best_cost, stored.best_step) == (4, 3.0, 4)
     assert torch.equal(weights(again), dict(kept)[4])
 
 
 def test_a_run_that_goes_on_knows_its_best(tmp_path):
     hooks, _ = watched(lambda: {"loss": 2.0})
-    progress = Progress(step=4, best_loss=1.0, best_step=3)
+    progress = Progress(step=4, best_cost=1.0, best_step=3)
     checkpoints = Checkpoints(tmp_path, World(), keep=1)
     done = make().run(progress, Cadence(total=6, evaluate=1), checkpoints, hooks, StopRequest())
-    assert (done.best_loss, done.best_step) == (1.0, 3)
+    assert (done.best_cost, done.best_step) == (1.0, 3)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["step-000006"]
 
 

@@ -15,8 +15,8 @@ from bertsmith.data.batches import PackedBatch, by_token_budget
 from bertsmith.errors import InputError, TokenizerError
 from bertsmith.infer.embed import embed_batch
 from bertsmith.infer.fill import fill_text
-from bertsmith.infer.streams import run_streams
 from bertsmith.model.memory import keep_freed_memory, store_by_columns
+from bertsmith.model.streams import run_streams
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

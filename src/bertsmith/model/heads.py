@@ -14,7 +14,7 @@ from torch import nn
 from bertsmith.errors import InputError
 from bertsmith.model.encoder import Encoder, activation, initialise
 from bertsmith.model.losses import tied_cross_entropy
-from bertsmith.model.packing import cls_rows
+from bertsmith.model.packing import Ragged, cls_rows
 
 if TYPE_CHECKING:
     from bertsmith.config import BertConfig
@@ -29,6 +29,7 @@ __all__ = [
     "PreTrainingLogits",
     "PreTrainingModel",
     "PreTrainingScores",
+    "SegmentPool",
     "SpanModel",
     "Tagger",
     "build",
@@ -173,8 +174,33 @@ class PreTrainingModel(BertModel):
         return rows[: len(first)], rows[len(first) :]
 
 
+class SegmentPool(nn.Module):
+    """Several vectors of one text to one: the largest of each feature, their mean, or a mean that attention weighs."""
+
+    def __init__(self, width: int, how: str) -> None:
+        super().__init__()
+        self.how = how
+        self.dense = nn.Linear(width, width) if how == "attention" else None
+        self.query = nn.Linear(width, 1, bias=False) if how == "attention" else None
+
+    def forward(self, rows: torch.Tensor, groups: torch.Tensor) -> torch.Tensor:
+        """(B, H) and `groups (G,)`, how many rows each text has, to (G, H)."""
+        ragged = Ragged.of(groups.cpu(), rows.device)
+        grid = ragged.pad(rows)  # (G, S, H)
+        if self.how == "max":
+            return self._hide(grid, ragged, float("-inf")).amax(1)
+        if self.dense is None or self.query is None:
+            return self._hide(grid, ragged, 0.0).sum(1) / groups.to(rows)[:, None]
+        scores = self.query(torch.tanh(self.dense(grid)))  # (G, S, 1)
+        return (self._hide(scores, ragged, float("-inf")).softmax(1) * grid).sum(1)
+
+    def _hide(self, grid: torch.Tensor, ragged: Ragged, value: float) -> torch.Tensor:
+        """Where a text has no more segments stands a value that changes nothing."""
+        return grid if ragged.mask is None else grid.masked_fill(ragged.mask[:, :, None] < 0, value)
+
+
 class Classifier(BertModel):
-    """A class for each sequence; with one label, a number (regression)."""
+    """A class for each sequence, or for each group of them; with one label, a number (regression)."""
 
     kind = "classification"
 
@@ -182,17 +208,30 @@ class Classifier(BertModel):
         super().__init__(config, pooler=pooler)
         self.dropout = nn.Dropout(config.head_dropout)
         self.classifier = nn.Linear(config.hidden_size, config.num_labels)
+        self.segments: SegmentPool | None = None
+
+    def join_segments(self, how: str, *, seed: int = 0) -> None:
+        """From now on a text may be several sequences: `max`, `mean` or `attention` over their pooled vectors."""
+        self.segments = SegmentPool(self.config.hidden_size, how)
+        initialise(self.segments, std=self.config.initializer_range, generator=torch.Generator().manual_seed(seed))
 
     def forward(
-        self, input_ids: torch.Tensor, token_type_ids: torch.Tensor | None, lengths: torch.Tensor
+        self,
+        input_ids: torch.Tensor,
+        token_type_ids: torch.Tensor | None,
+        lengths: torch.Tensor,
+        groups: torch.Tensor | None = None,
     ) -> torch.Tensor:
-        """A packed batch to logits (B, C)."""
+        """A packed batch to logits (B, C), or (G, C) where `groups (G,)` says how many sequences a text has."""
         pooled = self.encoder.encode_pooled(input_ids, token_type_ids, lengths)
+        if groups is not None:
+            assert self.segments is not None, "join_segments says how"
+            pooled = self.segments(pooled, groups)
         return self.classifier(self.dropout(pooled))
 
 
 class ChoiceModel(BertModel):
-    """Which of C continuations fits; a question's choices are C sequences that follow each other."""
+    """Which of several continuations fits; a question's choices are sequences that follow each other."""
 
     kind = "choice"
 
@@ -206,14 +245,14 @@ class ChoiceModel(BertModel):
         input_ids: torch.Tensor,
         token_type_ids: torch.Tensor | None,
         lengths: torch.Tensor,
-        num_choices: int,
+        num_choices: int | None = None,
     ) -> torch.Tensor:
-        """A packed batch of B·C sequences to logits (B, C)."""
-        if len(lengths) % num_choices:
+        """A packed batch of B·C sequences to logits (B, C); without a number of choices, a score for each sequence."""
+        if num_choices is not None and len(lengths) % num_choices:
             raise InputError(f"{len(lengths)} sequences do not make questions of {num_choices} choices")
         pooled = self.encoder.encode_pooled(input_ids, token_type_ids, lengths)
         scores: torch.Tensor = self.classifier(self.dropout(pooled))
-        return scores.view(-1, num_choices)
+        return scores[:, 0] if num_choices is None else scores.view(-1, num_choices)
 
 
 class Tagger(BertModel):

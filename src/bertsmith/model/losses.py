@@ -95,13 +95,15 @@ def classification_loss(logits: torch.Tensor, labels: torch.Tensor) -> torch.Ten
     return F.cross_entropy(logits, labels)
 
 
-def span_loss(logits: torch.Tensor, lengths: torch.Tensor, spans: torch.Tensor) -> torch.Tensor:
+def span_loss(
+    logits: torch.Tensor, lengths: torch.Tensor, spans: torch.Tensor, *, reduction: str = "mean"
+) -> torch.Tensor:
     """(T, 2) logits against `spans (B, 2)`, the first and last token of each answer in its sequence.
 
-    The mean of two cross-entropies, each over the tokens of a sequence.
+    The mean (or the sum) of two cross-entropies a sequence, each over its own tokens.
     """
     ragged = Ragged.of(lengths.cpu(), logits.device)
     grid = ragged.pad(logits)  # (B, S, 2)
     if ragged.mask is not None:
         grid = grid.masked_fill(ragged.mask[:, :, None] < 0, float("-inf"))
-    return F.cross_entropy(grid, spans)
+    return F.cross_entropy(grid, spans, reduction=reduction)

@@ -11,7 +11,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from bertsmith.data.masking import Masking
-from bertsmith.pretraining.settings import BatchSettings, OptimizerSettings, ScheduleSettings, Settings
+from bertsmith.pretraining.settings import BatchSettings, Settings
+from bertsmith.train.settings import OptimizerSettings, ScheduleSettings
 
 if TYPE_CHECKING:
     from collections.abc import Callable

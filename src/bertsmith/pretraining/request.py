@@ -8,14 +8,14 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import yaml
 from pydantic import ValidationError
 
 from bertsmith.config import named_size, one_sentence, read_json
 from bertsmith.errors import ConfigError, InputError
 from bertsmith.folders import write_whole
 from bertsmith.pretraining.recipes import RECIPES
-from bertsmith.pretraining.settings import Budget, Settings, changed
+from bertsmith.pretraining.settings import Budget, Settings
+from bertsmith.settings import changed, read_yaml, validated
 
 __all__ = [
     "CONFIG_FILE",
@@ -60,7 +60,7 @@ def make_request(
         raise ConfigError(f"recipe: {recipe!r} is not one of {', '.join(sorted(RECIPES))}")
     settings = RECIPES[recipe]()
     if config is not None:
-        settings = changed(settings, _read_yaml(config))
+        settings = changed(settings, read_yaml(config))
     settings = changed(settings, changes or {})
     if start is None:
         named_size(size or "mini")  # an unknown name is refused before anything else
@@ -74,10 +74,7 @@ def make_budget(**given: float | None) -> Budget | None:
     """A budget from what was given, one of steps, tokens, epochs and minutes; None where nothing was."""
     if all(value is None for value in given.values()):
         return None
-    try:
-        return Budget.model_validate(given)
-    except ValidationError as error:
-        raise ConfigError(one_sentence(error)) from error
+    return validated(Budget, given)
 
 
 def read_request(folder: Path) -> Request:
@@ -122,15 +119,3 @@ def _flat(request: Request) -> dict[str, Any]:
         inner = content.pop(outer)
         content |= {f"{outer}.{key}": value for key, value in inner.items()}
     return {name: value for name, value in content.items() if name not in ("settings", "budget", "total")}
-
-
-def _read_yaml(path: Path) -> dict[str, Any]:
-    try:
-        content = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"{path}: cannot be read ({error})") from error
-    except yaml.YAMLError as error:
-        raise InputError(f"{path}: not valid YAML ({error})".replace("\n", " ")) from error
-    if not isinstance(content, dict):
-        raise InputError(f"{path}: expected names and values, found {type(content).__name__}")
-    return content

@@ -7,39 +7,19 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
-import yaml
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
-from bertsmith.config import one_sentence
 from bertsmith.data.masking import Masking
 from bertsmith.data.pairing import PairKind
-from bertsmith.errors import ConfigError
+from bertsmith.settings import Strict
+from bertsmith.train.settings import CheckpointSettings, Count, OptimizerSettings, ScheduleSettings, Seed
 
-__all__ = [
-    "BatchSettings",
-    "Budget",
-    "CheckpointSettings",
-    "EvaluationSettings",
-    "OptimizerSettings",
-    "Phase",
-    "ScheduleSettings",
-    "Settings",
-    "changed",
-    "parse_phases",
-]
-
-Count = Annotated[int, Field(ge=1)]
-Share = Annotated[float, Field(ge=0.0, le=1.0)]
-Beta = Annotated[float, Field(ge=0.0, lt=1.0)]
+__all__ = ["BatchSettings", "Budget", "EvaluationSettings", "Phase", "Settings", "parse_phases"]
 
 
-class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
-
-
-class Phase(_Strict):
+class Phase(Strict):
     """A part of the run: examples up to a length, for a share of the steps, perhaps with batches of its own size."""
 
     max_length: Annotated[int, Field(ge=8)]
@@ -63,47 +43,21 @@ def parse_phases(text: Any) -> Any:
     return [dict(zip(names, part, strict=False)) for part in parts]
 
 
-class OptimizerSettings(_Strict):
-    """`rate` is the peak. `muon` treats the hidden matrices, and AdamW the rest."""
-
-    kind: Literal["bert_adam", "adamw", "muon"] = "adamw"
-    rate: Annotated[float, Field(gt=0.0)] = 1e-3
-    betas: tuple[Beta, Beta] = (0.9, 0.98)
-    eps: Annotated[float, Field(gt=0.0)] = 1e-6
-    weight_decay: Annotated[float, Field(ge=0.0)] = 0.01
-    clip: Annotated[float, Field(gt=0.0)] = 1.0
-
-
-class ScheduleSettings(_Strict):
-    """How the rate goes, and the share of the steps that it takes to rise."""
-
-    kind: Literal["faithful", "linear", "one_cycle"] = "linear"
-    warmup: Share = 0.01
-
-
-class BatchSettings(_Strict):
+class BatchSettings(Strict):
     """`tokens` is the global batch of a step, over all processes; `part` is what fits into memory at once."""
 
     tokens: Count = 4096
     part: Count = 16384
 
 
-class CheckpointSettings(_Strict):
-    """Every so many steps, or minutes where no number of steps is given; the last `keep` stay, and the best."""
-
-    every: Count | None = None
-    minutes: Annotated[float, Field(gt=0.0)] = 5.0
-    keep: Count = 2
-
-
-class EvaluationSettings(_Strict):
+class EvaluationSettings(Strict):
     """Every so many steps (without a number: about twenty times in all), on at most so many held-out tokens."""
 
     every: Count | None = None
     tokens: Count = 65_536
 
 
-class Budget(_Strict):
+class Budget(Strict):
     """How long to train: exactly one of these."""
 
     steps: Count | None = None
@@ -120,8 +74,10 @@ class Budget(_Strict):
         return self
 
 
-class Settings(_Strict):
+class Settings(Strict):
     """A pre-training run, all choices made."""
+
+    as_text: ClassVar[frozenset[str]] = frozenset({"phases"})
 
     pairs: PairKind = "balanced"
     masking: Masking = Field(default_factory=Masking)
@@ -139,7 +95,7 @@ class Settings(_Strict):
     evaluation: EvaluationSettings = Field(default_factory=EvaluationSettings)
     spread: Literal["ddp", "fsdp"] = "ddp"
     compile: bool = False
-    seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
+    seed: Seed = 0
 
     @model_validator(mode="after")
     def _check_phases(self) -> Self:
@@ -176,38 +132,3 @@ class Settings(_Strict):
             done += phase.share
             ends.append(round(done * total))
         return [*ends[:-1], total]  # shares may add up to a little less or more than 1
-
-
-def changed(settings: Settings, changes: dict[str, Any]) -> Settings:
-    """Settings with values replaced: nested as in a YAML file, or flat with dots as `--set` has them.
-
-    >>> changed(Settings(), {"optimizer.rate": "2e-3", "pairs": "none"}).optimizer.rate
-    0.002
-    """
-    content = settings.model_dump()
-    for path, value in changes.items():
-        _put(content, str(path).split("."), value, str(path))
-    try:
-        return Settings.model_validate(content)
-    except ValidationError as error:
-        raise ConfigError(one_sentence(error)) from error
-
-
-def _put(content: dict[str, Any], keys: list[str], value: Any, path: str) -> None:
-    *outer, last = keys
-    for key in outer:
-        content = content.get(key)  # type: ignore[assignment]
-        if not isinstance(content, dict):
-            raise ConfigError(f"{path}: there is no such setting")
-    if last not in content:
-        raise ConfigError(f"{path}: there is no such setting; there are {', '.join(sorted(content))}")
-    if isinstance(value, str) and last != "phases":
-        try:
-            value = yaml.safe_load(value)
-        except yaml.YAMLError as error:
-            raise ConfigError(f"{path}: {value!r:.80} is not a value that YAML can read") from error
-    if isinstance(content[last], dict) and isinstance(value, dict):
-        for key, inner in value.items():
-            _put(content[last], [str(key)], inner, f"{path}.{key}")
-        return
-    content[last] = value

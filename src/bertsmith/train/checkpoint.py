@@ -32,7 +32,15 @@ if TYPE_CHECKING:
     from torch import nn
     from torch.optim import Optimizer
 
-__all__ = ["Checkpoints", "Progress", "latest_checkpoint", "load_checkpoint", "load_weights", "save_checkpoint"]
+__all__ = [
+    "Checkpoints",
+    "Progress",
+    "best_checkpoint",
+    "latest_checkpoint",
+    "load_checkpoint",
+    "load_weights",
+    "save_checkpoint",
+]
 
 _MODEL, _OPTIMIZER, _STATE = "model.safetensors", "optimizer.safetensors", "state.json"
 
@@ -45,7 +53,7 @@ class Progress:
     tokens: int = 0
     seconds: float = 0.0
     position: dict[str, int] = field(default_factory=dict)
-    best_loss: float | None = None
+    best_cost: float | None = None
     best_step: int | None = None
 
 
@@ -152,6 +160,12 @@ def latest_checkpoint(folder: Path) -> Path | None:
         for unfinished in folder.glob(".*"):
             shutil.rmtree(unfinished, ignore_errors=True)
     found = _numbered(folder, "step")
+    return found[-1] if found else None
+
+
+def best_checkpoint(folder: Path) -> Path | None:
+    """The checkpoint of the best evaluation, or None."""
+    found = _numbered(folder, "best")
     return found[-1] if found else None
 
 

@@ -19,12 +19,12 @@ from torch.nn.parallel import DistributedDataParallel
 from bertsmith.errors import ConfigError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from contextlib import AbstractContextManager
 
     from torch import nn
 
-__all__ = ["Spread", "World", "gathered", "holding_gradients", "joined", "placed_like", "spread_model"]
+__all__ = ["Spread", "World", "gathered", "holding_gradients", "joined", "placed_like", "shared_out", "spread_model"]
 
 Spread = Literal["ddp", "fsdp"]
 _CPU = torch.device("cpu")
@@ -116,6 +116,21 @@ def gathered(tensor: torch.Tensor) -> torch.Tensor:
     """A tensor whole, on the CPU; all processes must call it."""
     whole = tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
     return whole.detach().cpu()
+
+
+def shared_out(function: Callable[[torch.Tensor], torch.Tensor], items: torch.Tensor) -> torch.Tensor:
+    """`function` of all items (n, …), which every process has: each does its share, and all get all."""
+    if not dist.is_initialized() or dist.get_world_size() == 1:
+        return function(items)
+    size, rank = dist.get_world_size(), dist.get_rank()
+    share = -(-len(items) // size)
+    mine = items[rank * share : (rank + 1) * share]
+    results = items.new_zeros(size * share, *items.shape[1:])
+    done = torch.zeros_like(results[:share])
+    if len(mine):
+        done[: len(mine)] = function(mine)
+    dist.all_gather_into_tensor(results, done)
+    return results[: len(items)]
 
 
 def placed_like(tensor: torch.Tensor, model: torch.Tensor) -> torch.Tensor:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 import time
 from dataclasses import dataclass, field, replace
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
@@ -82,6 +83,7 @@ class Cadence:
     evaluate: int
     checkpoint: int | None = None
     checkpoint_minutes: float = 10.0
+    patience: int | None = None  # so many evaluations without a better one are the end
 
     def saves_at(self, step: int, seconds_since: float) -> bool:
         """Whether a checkpoint is due."""
@@ -89,14 +91,21 @@ class Cadence:
             return step % self.checkpoint == 0
         return seconds_since >= 60 * self.checkpoint_minutes
 
+    def has_waited(self, progress: Progress) -> bool:
+        """Whether it is time to give up hope for a better evaluation."""
+        if self.patience is None or progress.best_step is None:
+            return False
+        return progress.step - progress.best_step >= self.patience * self.evaluate
+
 
 @dataclass(frozen=True)
 class Hooks:
-    """What happens besides training. `evaluate` gives figures, of which `loss` decides what is best; None: never."""
+    """What happens besides training. `evaluate` gives figures (None: never); the least `cost` of them is the best."""
 
     evaluate: Callable[[], dict[str, float]] | None
     on_step: Callable[[Record, Progress], None]
     on_evaluation: Callable[[dict[str, float], Progress], None]
+    cost: Callable[[dict[str, float]], float] = itemgetter("loss")
 
 
 @dataclass
@@ -116,7 +125,7 @@ class Loop:
     def run(
         self, progress: Progress, cadence: Cadence, checkpoints: Checkpoints, hooks: Hooks, stop: StopRequest
     ) -> Progress:
-        """Train to the end, or until a signal; either way the last state is on disk when this returns."""
+        """Train to the end, until patience is, or until a signal; the last state is on disk when this returns."""
         try:
             return self._run(progress, cadence, checkpoints, hooks, stop)
         finally:  # what was begun to be written is written, also where the loss is not finite
@@ -126,17 +135,18 @@ class Loop:
         self, progress: Progress, cadence: Cadence, checkpoints: Checkpoints, hooks: Hooks, stop: StopRequest
     ) -> Progress:
         saved_at = time.monotonic()
-        while progress.step < cadence.total:
+        while progress.step < cadence.total and not cadence.has_waited(progress):
             progress, record = self.take_step(progress)
             hooks.on_step(record, progress)
             if hooks.evaluate and (progress.step % cadence.evaluate == 0 or progress.step == cadence.total):
                 progress = self._evaluate(hooks.evaluate, progress, checkpoints, hooks)
+            ends = progress.step == cadence.total or cadence.has_waited(progress)
             due = cadence.saves_at(progress.step, time.monotonic() - saved_at)
             stops, saves = self.world.sum([float(bool(stop)), float(due and self.world.is_main)])
-            if stops or saves or progress.step == cadence.total:
+            if stops or saves or ends:
                 checkpoints.save(self.model, self.optimizers, progress)
                 saved_at = time.monotonic()
-            if stops:
+            if stops or ends:
                 break
         return progress
 
@@ -203,9 +213,10 @@ class Loop:
         self, evaluate: Callable[[], dict[str, float]], progress: Progress, checkpoints: Checkpoints, hooks: Hooks
     ) -> Progress:
         figures = self.measure(evaluate)
-        best = math.inf if progress.best_loss is None else progress.best_loss
-        if figures["loss"] < best:  # never so for a loss that is not a number
-            progress = replace(progress, best_loss=figures["loss"], best_step=progress.step)
+        cost = hooks.cost(figures)
+        best = math.inf if progress.best_cost is None else progress.best_cost
+        if cost < best:  # never so for a loss that is not a number
+            progress = replace(progress, best_cost=cost, best_step=progress.step)
             checkpoints.save(self.model, self.optimizers, progress, best=True)
         hooks.on_evaluation(figures, progress)
         return progress

@@ -2,8 +2,8 @@
 
 As torch's own (`torch.optim.Muon`), with three differences: it works in float32 where a CPU has no bfloat16; several
 matrices stacked in one parameter (query, key, value) are each made orthogonal on their own; and all matrices of one
-shape go through the iteration together. Steps are scaled to the size of Adam's (0.2·√(longer side); "Muon is Scalable
-for LLM Training", section 2.2), so that both share one learning rate.
+shape go through the iteration together, or a share of them in each of several processes. Steps are scaled to the size
+of Adam's (0.2·√(longer side); "Muon is Scalable for LLM Training", section 2.2), so that both share one learning rate.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.distributed.tensor import DTensor
 
-from bertsmith.train.distributed import placed_like
+from bertsmith.train.distributed import placed_like, shared_out
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -63,9 +63,9 @@ class Muon(torch.optim.Optimizer):
         stacked, rate = group["stacked"], group["lr"]
         rows = shape[0] // stacked
         matrices = torch.cat([_whole(ahead).view(stacked, rows, shape[1]) for _, ahead in pairs])
-        straight = orthogonalize(matrices, group["iterations"]).reshape(len(pairs), *shape)
+        straight = shared_out(lambda some: orthogonalize(some, group["iterations"]), matrices)
         size = rate * _ADAM_SIZE * max(rows, shape[1]) ** 0.5
-        for (weight, _), direction in zip(pairs, straight, strict=True):
+        for (weight, _), direction in zip(pairs, straight.reshape(len(pairs), *shape), strict=True):
             weight.mul_(1 - rate * group["weight_decay"])
             weight.add_(placed_like(direction.to(weight.dtype), weight), alpha=-size)
 

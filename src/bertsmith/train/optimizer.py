@@ -73,10 +73,14 @@ def build_optimizers(
     betas: tuple[float, float],
     eps: float,
     weight_decay: float,
+    scale: Callable[[str], float] = lambda _: 1.0,
 ) -> list[torch.optim.Optimizer]:
-    """The optimizers of a model; every group of parameters has its peak rate under `peak`."""
+    """The optimizers of a model; every group of parameters has its peak rate under `peak`.
+
+    `scale` gives a parameter's share of the rate, by its name; the matrices that Muon has are not asked.
+    """
     matrices = _hidden_matrices(model) if kind == "muon" else {}
-    groups = decay_groups(model, weight_decay, without=set(matrices))
+    groups = decay_groups(model, weight_decay, without=set(matrices), scale=scale)
     made: list[torch.optim.Optimizer]
     if kind == "bert_adam":
         made = [BertAdam(groups, lr=rate, betas=betas, eps=eps)]
@@ -89,7 +93,7 @@ def build_optimizers(
         made.append(Muon(stacks, lr=rate, weight_decay=weight_decay))
     for optimizer in made:
         for group in optimizer.param_groups:
-            group["peak"] = rate
+            group["peak"] = rate * group.pop("scale", 1.0)
     return made
 
 
@@ -104,16 +108,23 @@ def _hidden_matrices(model: nn.Module) -> dict[int, int]:
 
 
 def decay_groups(
-    model: nn.Module, weight_decay: float, *, without: set[int] | frozenset[int] = frozenset()
+    model: nn.Module,
+    weight_decay: float,
+    *,
+    without: set[int] | frozenset[int] = frozenset(),
+    scale: Callable[[str], float] = lambda _: 1.0,
 ) -> list[dict[str, Any]]:
-    """Two groups of parameters: those that decay, and LayerNorms and biases, which do not."""
-    decays: list[nn.Parameter] = []
-    stays: list[nn.Parameter] = []
+    """Groups of parameters: those that decay, and LayerNorms and biases, which do not; apart where `scale` differs."""
+    groups: dict[tuple[float, bool], list[nn.Parameter]] = {}
     norms = {
         id(weight) for module in model.modules() if isinstance(module, nn.LayerNorm) for weight in module.parameters()
     }
     for name, weight in model.named_parameters():
         if not weight.requires_grad or id(weight) in without:
             continue
-        (stays if id(weight) in norms or name.endswith("bias") else decays).append(weight)
-    return [{"params": decays, "weight_decay": weight_decay}, {"params": stays, "weight_decay": 0.0}]
+        stays = id(weight) in norms or name.endswith("bias")
+        groups.setdefault((-scale(name), stays), []).append(weight)
+    return [
+        {"params": weights, "weight_decay": 0.0 if stays else weight_decay, "scale": -share}
+        for (share, stays), weights in sorted(groups.items(), key=lambda group: group[0])
+    ]

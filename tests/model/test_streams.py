@@ -8,7 +8,7 @@ from contextlib import ExitStack
 import pytest
 import torch
 
-from bertsmith.infer.streams import _one_thread_an_operation, run_streams
+from bertsmith.model.streams import _one_thread_an_operation, run_streams
 
 
 @pytest.fixture(autouse=True)

@@ -1,0 +1,75 @@
+"""Settings that a run or a task can have: typed, strict, changed one by one or by a YAML file."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+
+import yaml
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from bertsmith.config import one_sentence
+from bertsmith.errors import ConfigError, InputError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+__all__ = ["Strict", "changed", "read_yaml", "validated"]
+
+
+class Strict(BaseModel):
+    """Frozen, and an unknown key is an error that names it. Values of `as_text` are read as they are, not as YAML."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+    as_text: ClassVar[frozenset[str]] = frozenset()
+
+
+Settings = TypeVar("Settings", bound=Strict)
+
+
+def validated(kind: type[Settings], content: Any, where: str = "") -> Settings:
+    """Settings from plain values; what is wrong is one sentence that names the setting."""
+    try:
+        return kind.model_validate(content)
+    except ValidationError as error:
+        raise ConfigError(where + one_sentence(error)) from error
+
+
+def changed(settings: Settings, changes: dict[str, Any]) -> Settings:
+    """Settings with values replaced: nested as in a YAML file, or flat with dots as `--set` has them."""
+    content = settings.model_dump()
+    for path, value in changes.items():
+        _put(content, str(path).split("."), value, str(path), settings.as_text)
+    return validated(type(settings), content)
+
+
+def _put(content: dict[str, Any], keys: list[str], value: Any, path: str, as_text: frozenset[str]) -> None:
+    *outer, last = keys
+    for key in outer:
+        content = content.get(key)  # type: ignore[assignment]
+        if not isinstance(content, dict):
+            raise ConfigError(f"{path}: there is no such setting")
+    if last not in content:
+        raise ConfigError(f"{path}: there is no such setting; there are {', '.join(sorted(content))}")
+    if isinstance(value, str) and last not in as_text:
+        try:
+            value = yaml.safe_load(value)
+        except yaml.YAMLError as error:
+            raise ConfigError(f"{path}: {value!r:.80} is not a value that YAML can read") from error
+    if isinstance(content[last], dict) and isinstance(value, dict):
+        for key, inner in value.items():
+            _put(content[last], [str(key)], inner, f"{path}.{key}", as_text)
+        return
+    content[last] = value
+
+
+def read_yaml(path: Path) -> dict[str, Any]:
+    """A YAML file of names and values."""
+    try:
+        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"{path}: cannot be read ({error})") from error
+    except yaml.YAMLError as error:
+        raise InputError(f"{path}: not valid YAML ({error})".replace("\n", " ")) from error
+    if not isinstance(content, dict):
+        raise InputError(f"{path}: expected names and values, found {type(content).__name__}")
+    return content
