@@ -83,6 +83,12 @@ def no_products(peaks: Sequence[Peak] | None = None) -> str:
     return f"Peak of this machine in float32: {measured}. Matrix products that this job needs: none."
 
 
+def resident() -> dict[str, float]:
+    """What the system says this process holds, in MiB."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return {line.split(":")[0]: int(line.split()[1]) / 1024 for line in lines if line.startswith("Vm")}
+
+
 def spread(seconds: Sequence[float]) -> str:
     """Median and range."""
     return f"{statistics.median(seconds):.2f} ({min(seconds):.2f}–{max(seconds):.2f})"

@@ -187,16 +187,10 @@ def memory_of(which: str, shards: Path, folder: Path, threads: int, answer: Any)
     else:
         side = Side(peer_model(folder, which.split(", ")[1]), [pad(batch) for batch in batches], their_loss)
     Path("/proc/self/clear_refs").write_text("5")  # forget the highest mark so far
-    before = resident()["VmRSS"]
+    before = harness.resident()["VmRSS"]
     for _ in range(2):
         side.step()
-    answer.put(resident()["VmHWM"] - before)
-
-
-def resident() -> dict[str, float]:
-    """What the system says this process holds, in MiB."""
-    lines = Path("/proc/self/status").read_text().splitlines()
-    return {line.split(":")[0]: int(line.split()[1]) / 1024 for line in lines if line.startswith("Vm")}
+    answer.put(harness.resident()["VmHWM"] - before)
 
 
 def measure_memory(shards: Path, folder: Path, threads: int) -> dict[str, float]:

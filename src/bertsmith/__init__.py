@@ -20,10 +20,16 @@ if TYPE_CHECKING:
     from bertsmith.infer.engine import Engine, load
     from bertsmith.jobs.convert import convert
     from bertsmith.jobs.embed import embed
+    from bertsmith.jobs.evaluate import evaluate
     from bertsmith.jobs.fill import fill
+    from bertsmith.jobs.finetune import finetune
+    from bertsmith.jobs.finetune import make_request as finetune_request
+    from bertsmith.jobs.glue import glue
     from bertsmith.jobs.inspect import inspect
     from bertsmith.jobs.models import models
-    from bertsmith.jobs.pretrain import make_request, pretrain
+    from bertsmith.jobs.predict import predict
+    from bertsmith.jobs.pretrain import make_request as pretrain_request
+    from bertsmith.jobs.pretrain import pretrain
     from bertsmith.vocab.tokenizer import Tokenizer
 
 __version__ = "0.1.0"
@@ -36,14 +42,19 @@ _HOMES = {
     "Tokenizer": "vocab.tokenizer",
     "convert": "jobs.convert",
     "embed": "jobs.embed",
+    "evaluate": "jobs.evaluate",
     "fill": "jobs.fill",
+    "finetune": "jobs.finetune",
+    "finetune_request": "jobs.finetune:make_request",
+    "glue": "jobs.glue",
     "inspect": "jobs.inspect",
     "load": "infer.engine",
     "load_bundle": "bundle.resolve",
-    "make_request": "jobs.pretrain",
     "models": "jobs.models",
     "named_size": "config",
+    "predict": "jobs.predict",
     "pretrain": "jobs.pretrain",
+    "pretrain_request": "jobs.pretrain:make_request",
     "write_bundle": "bundle.folder",
 }
 
@@ -55,14 +66,19 @@ __all__ = [
     "Tokenizer",
     "convert",
     "embed",
+    "evaluate",
     "fill",
+    "finetune",
+    "finetune_request",
+    "glue",
     "inspect",
     "load",
     "load_bundle",
-    "make_request",
     "models",
     "named_size",
+    "predict",
     "pretrain",
+    "pretrain_request",
     "write_bundle",
 ]
 
@@ -70,7 +86,8 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"module 'bertsmith' has no attribute {name!r}")
-    return getattr(import_module(f"bertsmith.{_HOMES[name]}"), name)
+    module, _, other = _HOMES[name].partition(":")
+    return getattr(import_module(f"bertsmith.{module}"), other or name)
 
 
 def __dir__() -> list[str]:

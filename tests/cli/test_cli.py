@@ -214,6 +214,8 @@ def test_every_command_of_the_readme_runs(real_folder, tmp_path):
     for name in ("minilm", "m3e-small", "albert-tiny-zh"):
         real_folder(name)
     (tmp_path / "texts.txt").write_text("A cat sleeps.\nShares fell.\n")
+    for name in ("train.tsv", "dev.tsv"):
+        (tmp_path / name).write_text("text\tlabel\n" + 8 * "a good film\tyes\na poor film\tno\n")
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     commands = [line.split("  #")[0].strip() for line in readme.splitlines() if line.startswith("bertsmith ")]
     assert len(commands) >= 6
@@ -224,6 +226,7 @@ def test_every_command_of_the_readme_runs(real_folder, tmp_path):
         assert done.stdout.strip(), command
     assert np.load(tmp_path / "vectors.npy").shape == (2, 384)
     assert (tmp_path / "m3e-folder" / "model.safetensors").exists()
+    assert len((tmp_path / "predictions.jsonl").read_text().splitlines()) == 2
     python = re.search(r"```python\n(.*?)```", readme, re.DOTALL)[1]
     done = subprocess.run([sys.executable, "-c", python], capture_output=True, text=True, check=True)
     assert "北" in done.stdout

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from bertsmith.config import BertConfig
     from bertsmith.model.heads import BertModel
 
-__all__ = ["fit", "published_config", "split_names", "tensors_of"]
+__all__ = ["extra_tensors", "fit", "published_config", "split_names", "tensors_of"]
 
 
 def fit(
@@ -38,7 +38,8 @@ def fit(
     """Build a model of a kind (the file's own where none is named) and read its weights.
 
     Tensors of heads that this kind has not are left out; so are those whose names begin with one of
-    `drop`. With `fresh_head` a missing head or pooler is initialised instead of refused.
+    `drop`. With `fresh_head` a missing head or pooler is initialised instead of refused, and so is a head of another
+    size.
     """
     try:
         named = canonical_names(name for name in source.tensors if not name.startswith(tuple(drop)))
@@ -51,7 +52,7 @@ def fit(
     with torch.device("meta"):
         model = KINDS[kind](config, pooler=pooler)
     expected = _expected_shapes(model)
-    fresh = _missing_heads(expected, named) if fresh_head else set()
+    fresh = _unusable_heads(expected, named, source) if fresh_head else set()
     _judge(source, named, {name: shape for name, shape in expected.items() if name not in fresh}, kind)
     state = {
         name: _read(source, named, hugging_face_names(name))
@@ -72,7 +73,13 @@ def published_config(model: BertModel) -> BertConfig:
 
 def tensors_of(model: BertModel) -> dict[str, torch.Tensor]:
     """A model's parameters under Hugging Face names, `qkv` cut in three; the inverse of `fit`."""
-    return split_names(model.state_dict())
+    extras = extra_tensors(model)
+    return split_names({name: tensor for name, tensor in model.state_dict().items() if name not in extras})
+
+
+def extra_tensors(model: BertModel) -> dict[str, torch.Tensor]:
+    """Those for which Hugging Face's layout has no place: the pooling of segments."""
+    return {name: tensor for name, tensor in model.state_dict().items() if name.startswith("segments.")}
 
 
 def split_names(state: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
@@ -88,10 +95,15 @@ def _expected_shapes(model: BertModel) -> dict[str, tuple[int, ...]]:
     return {name: tuple(tensor.shape) for name, tensor in tensors_of(model).items()}
 
 
-def _missing_heads(expected: Mapping[str, tuple[int, ...]], named: Mapping[str, str]) -> set[str]:
-    """What may be new in a fresh head: heads and pooler that the file has nothing of."""
-    present = {head_of(name) for name in named}
-    return {name for name in expected if head_of(name) is not None and head_of(name) not in present}
+def _unusable_heads(
+    expected: Mapping[str, tuple[int, ...]], named: Mapping[str, str], source: WeightSource
+) -> set[str]:
+    """What may be new in a fresh head: heads and pooler that the file has nothing of, and heads of another size."""
+    usable = {head_of(name) for name in named}
+    for name, shape in expected.items():
+        if name in named and source.tensors[named[name]].shape != shape and not name.startswith("bert."):
+            usable.discard(head_of(name))
+    return {name for name in expected if head_of(name) is not None and head_of(name) not in usable}
 
 
 def _judge(source: WeightSource, named: Mapping[str, str], expected: Mapping[str, tuple[int, ...]], kind: str) -> None:

@@ -7,16 +7,17 @@ back again as a Hugging Face folder that appears whole or not at all.
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
 from safetensors.torch import save_file
 
 from bertsmith.bundle.albert import FoldedAlbert, fold_config, is_albert
 from bertsmith.bundle.card import model_card
-from bertsmith.bundle.fitting import fit, published_config, tensors_of
+from bertsmith.bundle.fitting import extra_tensors, fit, published_config, tensors_of
 from bertsmith.bundle.google import GoogleCheckpoint
 from bertsmith.bundle.google_names import GoogleWeights
+from bertsmith.bundle.safetensors_file import SafetensorsFile
 from bertsmith.bundle.sources import WEIGHT_FILES, open_weights
 from bertsmith.config import BertConfig, read_json
 from bertsmith.errors import InputError, ModelNotFoundError, TokenizerError
@@ -45,15 +46,22 @@ __all__ = [
 ]
 
 MAX_SHARD_BYTES = 5 * 10**9
+TASK_FILE, EXTRA_FILE = "bertsmith.json", "bertsmith.safetensors"
 
 
 @dataclass(frozen=True)
 class Bundle:
-    """A model, its tokenizer where it has one, and the longest input that it is meant for."""
+    """A model, its tokenizer where it has one, and the longest input that it is meant for.
+
+    `task` is what only Bertsmith knows of it (`bertsmith.json`): the kind of task and its options. Weights that others
+    have no place for are in `extras` (`bertsmith.safetensors`).
+    """
 
     model: BertModel
     tokenizer: Tokenizer | None
     max_length: int
+    task: dict[str, Any] | None = None
+    extras: dict[str, torch.Tensor] = field(default_factory=dict)
 
 
 def is_model_folder(folder: Path) -> bool:
@@ -118,7 +126,23 @@ def read_bundle(
             f"{folder}: the tokenizer has {tokenizer.vocab_size} pieces, the model {config.vocab_size}: "
             "they do not belong together"
         )
-    return Bundle(model, tokenizer, max_length_of(folder, config))
+    return Bundle(model, tokenizer, max_length_of(folder, config), _read_task(folder), _read_extras(folder))
+
+
+def _read_task(folder: Path) -> dict[str, Any] | None:
+    if not (folder / TASK_FILE).is_file():
+        return None
+    record = read_json(folder / TASK_FILE).get("task")
+    if not isinstance(record, dict) or not isinstance(record.get("kind"), str) or "options" not in record:
+        raise InputError(f"{folder / TASK_FILE}: names no task with a kind and options")
+    return record
+
+
+def _read_extras(folder: Path) -> dict[str, torch.Tensor]:
+    if not (folder / EXTRA_FILE).is_file():
+        return {}
+    source = SafetensorsFile(folder / EXTRA_FILE)
+    return {name: source.read(name) for name in source.tensors}
 
 
 def write_bundle(folder: Path, bundle: Bundle, *, source: str, max_shard_bytes: int = MAX_SHARD_BYTES) -> None:
@@ -132,6 +156,11 @@ def _write_files(folder: Path, bundle: Bundle, source: str, max_shard_bytes: int
     config = published_config(model)
     (folder / "config.json").write_text(config.to_json(), encoding="utf-8")
     _write_weights(folder, tensors_of(model), max_shard_bytes)
+    if bundle.task is not None:
+        text = json.dumps({"task": bundle.task}, indent=2, ensure_ascii=False)
+        (folder / TASK_FILE).write_text(text + "\n", encoding="utf-8")
+    if extras := extra_tensors(model):
+        save_file({name: tensor.detach().cpu().contiguous() for name, tensor in extras.items()}, folder / EXTRA_FILE)
     if bundle.tokenizer is not None:
         bundle.tokenizer.save(folder, max_length=bundle.max_length)
     if bundle.max_length != config.max_position_embeddings:

@@ -24,6 +24,7 @@ _HUB_FILES = [
     "tokenizer.json",
     "tokenizer_config.json",
     "sentence_bert_config.json",
+    "bertsmith.json",
 ]
 _OLD_HUB_FILES = ["pytorch_model*.bin", "pytorch_model.bin.index.json"]
 

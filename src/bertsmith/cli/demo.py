@@ -32,7 +32,7 @@ def demo(
     with RunDisplay() as display:
         made = job(output, minutes=minutes, observer=display)
     result = made.result
-    leave_if_stopped(result)
+    leave_if_stopped(result, "pretrain")
     print_line(f"{made.num_documents:,} documents, {made.num_tokens:,} tokens; {result.plan.parameters:,} parameters")
     done = result.progress
     print_line(f"{done.step:,} steps, {done.tokens:,} tokens in {done.seconds / 60:.1f} minutes")

@@ -7,18 +7,23 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from bertsmith.cli.output import percent, print_note
+from bertsmith.finetuning.keeping import Observer as TaskObserver
+from bertsmith.finetuning.run import Result as TaskResult
 from bertsmith.pretraining.keeping import Observer
+from bertsmith.pretraining.run import Result
 
 if TYPE_CHECKING:
     from types import TracebackType
 
+    from bertsmith.finetuning.many import Summary
+    from bertsmith.finetuning.request import Request as TaskRequest
+    from bertsmith.jobs.glue import GlueResult
     from bertsmith.pretraining.fills import Filled
     from bertsmith.pretraining.planning import RunPlan
     from bertsmith.pretraining.request import Request
-    from bertsmith.pretraining.run import Result
     from bertsmith.train.checkpoint import Progress
 
-__all__ = ["RunDisplay", "clock", "describe_accuracy", "describe_plan", "leave_if_stopped"]
+__all__ = ["FinetuneDisplay", "RunDisplay", "clock", "describe_accuracy", "describe_plan", "leave_if_stopped"]
 
 _SECONDS_BETWEEN_LINES = 15.0
 
@@ -96,6 +101,69 @@ class RunDisplay(Observer):
         self._live.update(Group(self._bar, _panel(self._values, self._held_out), _gaps(self._fills)))
 
 
+class FinetuneDisplay(TaskObserver):
+    """A bar with the loss on a terminal, a line now and then elsewhere, and a line for every evaluation."""
+
+    def __init__(self) -> None:
+        self._bar: Any = None
+        self._task: Any = None
+        self._shown = 0.0
+
+    def __enter__(self) -> FinetuneDisplay:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stop()
+
+    def on_begin(self, request: TaskRequest, num_items: int, total: int) -> None:
+        """What will be done."""
+        self._stop()
+        self.on_note(f"{request.preset or request.kind}: {num_items:,} items, {total:,} steps")
+        if sys.stderr.isatty():
+            from rich.console import Console
+            from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+            from rich.progress import Progress as Bar
+
+            columns = (TextColumn("training"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(),
+                       TextColumn("{task.fields[figures]}"))  # fmt: skip
+            self._bar = Bar(*columns, console=Console(stderr=True), transient=True)
+            self._task = self._bar.add_task("training", total=total, figures="")
+            self._bar.start()
+
+    def on_step(self, values: dict[str, float], progress: Progress, total: int) -> None:
+        """New figures."""
+        line = f"loss {values['loss']:.3f}, {values['tokens_per_second']:,.0f} tokens/s"
+        if self._bar is not None:
+            self._bar.update(self._task, completed=progress.step, figures=line)
+            return
+        now = time.monotonic()
+        if now - self._shown >= _SECONDS_BETWEEN_LINES or progress.step == total:
+            self._shown = now
+            left = (total - progress.step) * progress.seconds / max(progress.step, 1)
+            print_note(f"step {progress.step:,} of {total:,}: {line}, {clock(left)} left")
+
+    def on_evaluation(self, figures: dict[str, float], step: int) -> None:
+        """Scores on the dev file; those of single classes are in the report."""
+        shown = [
+            f"{name} {percent(value)}" for name, value in figures.items() if name != "loss" and "_" not in name[2:]
+        ]
+        self.on_note(f"step {step:,}, dev: loss {figures['loss']:.3f}, {', '.join(shown)}")
+
+    def on_note(self, text: str) -> None:
+        """A remark, above the bar."""
+        if self._bar is not None:
+            self._bar.console.print(f"bertsmith: {text}", markup=False, highlight=False)
+        else:
+            print_note(text)
+
+    def _stop(self) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+            self._bar = None
+
+
 def describe_plan(plan: RunPlan) -> list[str]:
     """The plan as people read it."""
     about = "" if plan.seconds is None else f", about {clock(plan.seconds)}"
@@ -117,15 +185,16 @@ def describe_accuracy(result: Result) -> list[str]:
     ]
 
 
-def leave_if_stopped(result: Result) -> None:
+def leave_if_stopped(result: Result | TaskResult | Summary | GlueResult, verb: str) -> None:
     """A run that a signal stopped ends the command as an interruption does, and says how to go on."""
     if result.stopped_by is None:
         return
-    if result.is_main:
-        print_note(
-            f"stopped by {result.stopped_by} after step {result.progress.step:,}; all is saved. "
-            f"Go on with: bertsmith pretrain --output {result.folder} --resume"
-        )
+    if getattr(result, "is_main", True):
+        when, again = "", "the same command and --resume"
+        if isinstance(result, Result | TaskResult):
+            when = f" after step {result.progress.step:,}"
+            again = f"bertsmith {verb} --output {result.folder} --resume"
+        print_note(f"stopped by {result.stopped_by}{when}; all is saved. Go on with: {again}")
     raise KeyboardInterrupt
 
 

@@ -30,9 +30,21 @@ VERBS = {
         "Turn texts, one a line, into vectors.",
         "bertsmith embed minilm --input texts.txt --output vectors.npy --normalize",
     ),
+    "evaluate": (
+        "Score a fine-tuned model on a file that tells what is right.",
+        "bertsmith evaluate run/ --data test.tsv",
+    ),
     "fill": (
         "Say what stands at each [MASK] of a text.",
         "bertsmith fill albert-tiny-zh 今天天气很[MASK]。 --top 3",
+    ),
+    "finetune": (
+        "Fine-tune a model for a task: classes, numbers, choices, tags or answers.",
+        "bertsmith finetune minilm --task classify --train train.tsv --dev dev.tsv --output run/",
+    ),
+    "glue": (
+        "Fine-tune a model on every task of GLUE that is there, and print GLUE's table.",
+        "bertsmith glue minilm --data glue/ --output run/",
     ),
     "inspect": (
         "Show a model (shape, parameters, memory, tokenizer; no weights are loaded) or a data set of token shards.",
@@ -41,6 +53,10 @@ VERBS = {
     "models": (
         "List the models on this machine that can be opened by name.",
         "bertsmith models",
+    ),
+    "predict": (
+        "Say what a fine-tuned model makes of every example of a file, in its order.",
+        "bertsmith predict run/ --input texts.txt --output predictions.jsonl",
     ),
     "pretrain": (
         "Pre-train a BERT on token shards, with masked words and sentence pairs.",

@@ -7,12 +7,23 @@ import sys
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from bertsmith.errors import InputError
+from bertsmith.errors import ConfigError, InputError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-__all__ = ["percent", "print_json", "print_line", "print_note", "print_table", "progress_bar", "read_text"]
+__all__ = [
+    "columns_of",
+    "pairs_of",
+    "percent",
+    "print_json",
+    "print_line",
+    "print_note",
+    "print_table",
+    "progress_bar",
+    "read_text",
+    "task_options",
+]
 
 
 def print_json(value: Any) -> None:
@@ -61,8 +72,31 @@ def read_text(argument: str) -> str:
         raise InputError(f"standard input: not UTF-8 (byte {error.start})") from error
 
 
+def pairs_of(given: Sequence[str], flag: str = "--set", example: str = "optimizer.rate=1e-3") -> dict[str, str]:
+    """NAME=VALUE, several, as --set and --column have them."""
+    found = {}
+    for pair in given:
+        name, equals, value = pair.partition("=")
+        if not equals or not name:
+            raise ConfigError(f"{flag} {pair}: expected NAME=VALUE, as in {flag} {example}")
+        found[name] = value
+    return found
+
+
+def columns_of(given: Sequence[str] | None) -> dict[str, str | int]:
+    """FIELD=COLUMN, several; a whole number counts columns."""
+    pairs = pairs_of(given or [], "--column", "text=sentence")
+    return {name: int(value) if value.removeprefix("-").isdigit() else value for name, value in pairs.items()}
+
+
+def task_options(columns: Sequence[str] | None, changes: Sequence[str] | None) -> dict[str, Any]:
+    """Options of a model's task from --column and --set."""
+    named = columns_of(columns)
+    return ({"columns": named} if named else {}) | pairs_of(changes or [])
+
+
 @contextmanager
-def progress_bar(what: str, *, in_bytes: bool = False) -> Iterator[Callable[[int, int], None]]:
+def progress_bar(what: str, *, in_bytes: bool = False) -> Iterator[Callable[[int, int | None], None]]:
     """A bar on stderr; the function it gives takes how many are newly done, and how many there are."""
     from rich.console import Console
     from rich.progress import (

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
-from bertsmith.cli.output import print_json, print_line
+from bertsmith.cli.output import pairs_of, print_json, print_line
 from bertsmith.errors import ConfigError
 
 __all__ = ["pretrain"]
@@ -91,14 +91,14 @@ def pretrain(
         if any(value is not None for value in others):
             raise ConfigError("--shards: is missing; without it a run goes on as it was begun, with --resume alone")
     else:
-        given = {name: value for name, value in short.items() if value is not None} | _pairs_of(changes or [])
+        given = {name: value for name, value in short.items() if value is not None} | pairs_of(changes or [])
         budget = make_budget(steps=steps, tokens=tokens, epochs=epochs, minutes=minutes)
         request = make_request(
             shards, size=size, start=start, recipe=recipe, budget=budget, config=config, changes=given
         )
     with RunDisplay() as display:
         result = job(request, output, resume=resume, dry_run=dry_run, observer=display)
-    leave_if_stopped(result)
+    leave_if_stopped(result, "pretrain")
     if not result.is_main:
         return
     if dry_run:
@@ -117,14 +117,3 @@ def pretrain(
         print_line(f"held-out {line}")
     print_line(f"model: {result.model}")
     print_line(f"report: {output / 'report.html'}")
-
-
-def _pairs_of(changes: list[str]) -> dict[str, Any]:
-    """NAME=VALUE, several."""
-    found = {}
-    for change in changes:
-        name, equals, value = change.partition("=")
-        if not equals or not name:
-            raise ConfigError(f"--set {change}: expected NAME=VALUE, as in --set optimizer.rate=1e-3")
-        found[name] = value
-    return found

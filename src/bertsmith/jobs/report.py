@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from bertsmith.report.pretraining import write_report
+from bertsmith.finetuning.request import is_finetuning
+from bertsmith.report import finetuning, pretraining, several
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -13,5 +14,9 @@ __all__ = ["report"]
 
 
 def report(run: Path) -> Path:
-    """Write `report.html` and its pictures into a run folder; gives the page's path."""
-    return write_report(run)
+    """Write `report.html` and its pictures into a run folder, or into one of several runs; gives the page's path."""
+    if (run / several.SUMMARY_FILE).is_file():
+        return several.write_report(run)
+    if is_finetuning(run):
+        return finetuning.write_report(run)
+    return pretraining.write_report(run)

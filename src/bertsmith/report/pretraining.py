@@ -7,37 +7,43 @@ from typing import TYPE_CHECKING, Any
 
 from bertsmith.config import read_json
 from bertsmith.data.index import SPLITS, read_index
-from bertsmith.errors import InputError, ShardError
-from bertsmith.folders import write_whole
-from bertsmith.report.page import page, picture, section, table
-from bertsmith.report.plots import Curve, draw
-from bertsmith.train.metrics import read_log
+from bertsmith.errors import ShardError
+from bertsmith.report.page import Html, paragraph, section, table
+from bertsmith.report.plots import BLUE, GREEN, ORANGE, RED, Curve
+from bertsmith.report.runs import (
+    TRAINING_PLOTS,
+    read_entries,
+    show_curves,
+    show_remarks,
+    show_settings,
+    training_done,
+    write_page,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
+    from bertsmith.report.runs import Plot
+
 __all__ = ["write_report"]
 
-_BLUE, _ORANGE, _GREEN, _RED = "#1f6fb4", "#e07b00", "#2a8a3a", "#b3342d"
-_PLOTS = {
+_PLOTS: dict[str, Plot] = {
     "loss-words": (
         "Masked words: loss",
         "nats a word",
-        [Curve("train", "mlm_loss", "train", _BLUE), Curve("eval", "mlm_loss", "held out", _ORANGE)],
+        [Curve("train", "mlm_loss", "train", BLUE), Curve("eval", "mlm_loss", "held out", ORANGE)],
     ),
     "loss-pairs": (
         "Sentence pairs: loss",
         "nats a pair",
-        [Curve("train", "pair_loss", "train", _BLUE), Curve("eval", "pair_loss", "held out", _ORANGE)],
+        [Curve("train", "pair_loss", "train", BLUE), Curve("eval", "pair_loss", "held out", ORANGE)],
     ),
     "accuracy": (
         "Accuracy, held out",
         "share",
-        [Curve("eval", "mlm_accuracy", "masked words", _GREEN), Curve("eval", "pair_accuracy", "pairs", _RED)],
+        [Curve("eval", "mlm_accuracy", "masked words", GREEN), Curve("eval", "pair_accuracy", "pairs", RED)],
     ),
-    "rate": ("Learning rate", "rate", [Curve("train", "rate", "rate", _BLUE)]),
-    "speed": ("Speed", "tokens a second", [Curve("train", "tokens_per_second", "tokens a second", _BLUE)]),
-    "norm": ("Gradient norm, before clipping", "norm", [Curve("train", "norm", "norm", _BLUE)]),
+    **TRAINING_PLOTS,
 }
 _NAMES = {
     "mlm_loss": "masked words, loss",
@@ -51,51 +57,26 @@ _FILL_COLUMNS = 5
 
 def write_report(run: Path) -> Path:
     """Write `report.html`, and its pictures as PNG into `plots/`; gives the page's path."""
-    log = run / "metrics.jsonl"
-    if not log.is_file():
-        raise InputError(f"{run}: no run here; expected {log.name}")
-    entries = _read_entries(log)
+    entries = read_entries(run)
     config = read_json(run / "config.json")
-    pictures = {name: draw(*spec, entries) for name, spec in _PLOTS.items()}
-    (run / "plots").mkdir(exist_ok=True)
-    shown = []
-    for name, png in pictures.items():
-        if png is not None:
-            write_whole(run / "plots" / f"{name}.png", lambda file, png=png: file.write(png))  # type: ignore[misc]
-            shown.append(picture(png, _PLOTS[name][0]))
+    figures = table(["figure", "first", "best", "last"], list(_figures(entries)), "Scores on held-out text")
     sections = [
-        section("Curves", '<div class="pictures">', *shown, "</div>"),
-        section("Held-out text", table(["figure", "first", "best", "last"], list(_figures(entries)))),
+        *show_remarks(entries),
+        show_curves(run, _PLOTS, entries),
+        section("Held-out text", figures),
         section("Gaps, as the run went on", _fills(entries)),
         section("Data", _data(Path(str(config.get("shards", ""))))),
-        section("Settings", table(["setting", "value"], list(_flat(config)))),
+        show_settings(config),
     ]
-    notes = [[f"{entry['step']:,}", str(entry["text"])] for entry in entries if entry["kind"] == "note"]
-    if notes:
-        sections.insert(0, section("Remarks", table(["step", "remark"], notes)))
-    text = page(f"Pre-training: {run.resolve().name}", _lead(config, entries), sections)
-    write_whole(run / "report.html", lambda file: file.write(text.encode()))
-    return run / "report.html"
-
-
-def _read_entries(log: Path) -> list[dict[str, Any]]:
-    try:
-        entries = list(read_log(log))
-        steps = [entry["step"] for entry in entries if entry["kind"]]
-    except (ValueError, KeyError, TypeError) as error:
-        raise InputError(f"{log}: is not the log of a run, or is damaged ({error})") from error
-    if not all(isinstance(step, int) for step in steps):
-        raise InputError(f"{log}: is not the log of a run, or is damaged")
-    return entries
+    return write_page(run, f"Pre-training: {run.resolve().name}", _lead(config, entries), sections)
 
 
 def _lead(config: Mapping[str, Any], entries: Sequence[dict[str, Any]]) -> str:
-    done = max((entry["step"] for entry in entries), default=0)
-    last: dict[str, Any] = next((entry for entry in reversed(entries) if entry["kind"] == "train"), {})
+    steps, tokens, minutes = training_done(entries)
     what = config.get("size") or f"from {config.get('start')}"
     return (
-        f"{what}, recipe {config.get('recipe')}; {done:,} of {config.get('total') or 0:,} steps, "
-        f"{last.get('tokens', 0):,} tokens in {last.get('seconds', 0.0) / 60:.1f} minutes of training"
+        f"{what}, recipe {config.get('recipe')}; {steps:,} of {config.get('total') or 0:,} steps, "
+        f"{tokens:,} tokens in {minutes:.1f} minutes of training"
     )
 
 
@@ -114,12 +95,12 @@ def _number(name: str, value: float) -> str:
     return f"{value:,.1f}" if name == "perplexity" else f"{value:,.3f}"
 
 
-def _fills(entries: Sequence[dict[str, Any]]) -> str:
+def _fills(entries: Sequence[dict[str, Any]]) -> Html:
     """A row for each gap, a column for some of the evaluations."""
     found = [entry for entry in entries if entry["kind"] == "fill"]
     steps = sorted({entry["step"] for entry in found})
     if not steps:
-        return "<p>None.</p>"
+        return paragraph("None.")
     last = len(steps) - 1
     chosen = sorted({steps[round(number * last / (_FILL_COLUMNS - 1))] for number in range(_FILL_COLUMNS)})
     candidates = {(entry["text"], entry["step"]): entry["candidates"] for entry in found}
@@ -129,14 +110,14 @@ def _fills(entries: Sequence[dict[str, Any]]) -> str:
                          for step in chosen)]
         for text, answer in answers.items()
     ]  # fmt: skip
-    return table(["text", "stood there", *(f"step {step:,}" for step in chosen)], rows)
+    return table(["text", "stood there", *(f"step {step:,}" for step in chosen)], rows, "Gaps")
 
 
-def _data(folder: Path) -> str:
+def _data(folder: Path) -> Html:
     try:
         index = read_index(folder)
     except ShardError as error:
-        return table(["data set"], [[str(error)]])
+        return paragraph(str(error))
     rows = [
         [
             split,
@@ -145,19 +126,5 @@ def _data(folder: Path) -> str:
         ]
         for split in SPLITS
     ]
-    return (
-        f"{table(['split', 'documents', 'sentences', 'tokens', '[UNK]'], rows)}<p>Vocabulary: {index.vocab_size:,}</p>"
-    )
-
-
-def _flat(content: Mapping[str, Any], prefix: str = "") -> Iterator[list[str]]:
-    for name, value in content.items():
-        if isinstance(value, dict):
-            yield from _flat(value, f"{prefix}{name}.")
-        elif value is not None:
-            yield [f"{prefix}{name}", _phases(value) if name == "phases" else str(value)]
-
-
-def _phases(phases: Sequence[Mapping[str, Any]]) -> str:
-    """As they are written on the command line."""
-    return ",".join(":".join(str(value) for value in phase.values() if value is not None) for phase in phases)
+    counts = table(["split", "documents", "sentences", "tokens", "[UNK]"], rows, "Size of the data set")
+    return Html(counts + paragraph(f"Vocabulary: {index.vocab_size:,}"))

@@ -1,0 +1,144 @@
+"""A fine-tuning step of ours against `transformers`' Trainer: 2,000 sentences, MiniLM, the same batches in order.
+
+SST-2 and CoNLL-2003. The Trainer pads to the longest of a batch, and for SST-2 also to 128, as `run_glue` does. Both
+sides train whole epochs, in turn; a step is all that happens from one step to the next, data included. Memory is the
+highest mark of a process of its own, beyond the loaded model.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import statistics
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import harness
+from bertsmith.finetuning.keeping import Observer
+from bertsmith.finetuning.request import make_request
+from bertsmith.finetuning.run import FinetuningRun
+from bertsmith.model.memory import keep_freed_memory
+from bertsmith.train.checkpoint import Progress
+from bertsmith.train.distributed import World
+
+TASKS = Path(__file__).resolve().parent.parent.parent / "shared" / "data" / "tasks"
+ROWS = 2000
+FILES = {"sst2": "glue/SST-2/train.tsv", "conll2003": "conll2003/train.txt"}
+FIXED = 128
+
+
+def make_run(preset: str) -> FinetuningRun:
+    """A run that is not begun; one epoch."""
+    request = make_request("minilm", preset=preset, train=TASKS / FILES[preset], rows=ROWS, changes={"epochs": 1})
+    return FinetuningRun(request, Path("none"), World(), Observer())
+
+
+class Ours:
+    """An epoch of our loop, step by step."""
+
+    def __init__(self, preset: str) -> None:
+        self.run = make_run(preset)
+        self.seconds: list[float] = []
+        self.operations: list[float] = []
+
+    def __call__(self) -> None:
+        """An epoch."""
+        loop, progress = self.run.make_loop(self.run.total), Progress()
+        for _ in range(self.run.total):
+            progress, record = loop.take_step(progress)
+            self.seconds.append(record.seconds)
+            self.operations.append(record.counts["operations"])
+
+
+class Peer:
+    """An epoch of the Trainer."""
+
+    def __init__(self, preset: str, scratch: Path, pad_to: int | None) -> None:
+        self.run, self.scratch, self.pad_to = make_run(preset), scratch, pad_to
+        self.seconds: list[float] = []
+
+    def __call__(self) -> None:
+        """An epoch."""
+        from trainer import make_trainer
+
+        trainer = make_trainer(self.run, self.scratch, pad_to=self.pad_to, evaluate=False)
+        trainer.train()
+        self.seconds += trainer.callback_handler.callbacks[-1].seconds
+
+
+def memory_of(which: str, answer: Any) -> None:
+    """In a process of its own: MiB that an epoch takes at most beyond the loaded model."""
+    torch.set_num_threads(2)
+    with tempfile.TemporaryDirectory() as scratch:
+        side = Ours("sst2") if which == "bertsmith" else Peer("sst2", Path(scratch), FIXED if "128" in which else None)
+        if which == "bertsmith":
+            keep_freed_memory()
+        Path("/proc/self/clear_refs").write_text("5")  # forget the highest mark so far
+        before = harness.resident()["VmRSS"]
+        side()
+        answer.put(harness.resident()["VmHWM"] - before)
+
+
+def measure_memory() -> dict[str, float]:
+    """All sides, one after the other."""
+    context = multiprocessing.get_context("spawn")
+    found = {}
+    for which in ("bertsmith", "Trainer, to the longest", "Trainer, to 128"):
+        answer = context.Queue()
+        process = context.Process(target=memory_of, args=(which, answer))
+        process.start()
+        found[which] = answer.get(timeout=900)
+        process.join()
+    return found
+
+
+def measure_speed(options: Any) -> int:
+    """Measure, print; gives 1 where a target is missed."""
+    rows, verdicts, peaks = [], [], []
+    for preset in FILES:
+        with tempfile.TemporaryDirectory() as scratch:
+            sides: dict[str, Any] = {"bertsmith": Ours(preset)}
+            sides["Trainer, to the longest"] = Peer(preset, Path(scratch), None)
+            if preset == "sst2":
+                sides["Trainer, to 128"] = Peer(preset, Path(scratch), FIXED)
+            _, found = harness.take_turns(sides, options.rounds)
+        peaks += found
+        ours = sides["bertsmith"]
+        rate = statistics.mean(ours.operations) / statistics.median(ours.seconds)
+        share = rate / statistics.median(peak.flops for peak in found)
+        for name, side in sides.items():
+            cells = (preset, name, f"{1000 * statistics.median(side.seconds):.0f}", str(len(side.seconds)),
+                     f"{share:.0%}" if side is ours else "")  # fmt: skip
+            rows.append(f"| {' | '.join(cells)} |")
+        targets = {"Trainer, to the longest": 2.5, "Trainer, to 128": 6.0}
+        for name in list(sides)[1:]:
+            count = min(len(ours.seconds), len(sides[name].seconds))
+            ratio = harness.ratio_interval(ours.seconds[:count], sides[name].seconds[:count])
+            what = f"{preset}, a step against {name}"
+            verdicts.append((what, f"at least {targets[name]}×", harness.interval(ratio), ratio[0] >= targets[name]))
+    memory = measure_memory()
+    against = memory["bertsmith"] / memory["Trainer, to 128"]
+    shown = f"{against:.2f}× ({memory['bertsmith']:,.0f} against {memory['Trainer, to 128']:,.0f} MiB)"
+    verdicts.append(("sst2, memory against Trainer, to 128", "at most 0.6×", shown, against <= 0.6))
+    harness.show(
+        "finetune-speed",
+        "The speed of fine-tuning",
+        [
+            (__doc__ or "").strip(),
+            "",
+            f"Peak of this machine in float32: {harness.describe_peaks(peaks)}. The share of it counts the operations "
+            "of the matrix products that our steps need.",
+            "",
+            "| set | side | ms a step, median | steps | share of peak |",
+            "|---|---|---|---|---|",
+            *rows,
+            "",
+            *harness.verdict_table(verdicts),
+            "",
+            harness.versions("transformers", "accelerate"),
+        ],
+        keep=options.keep,
+    )
+    return 0 if all(met for *_, met in verdicts) else 1

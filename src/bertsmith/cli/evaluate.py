@@ -1,0 +1,46 @@
+"""`bertsmith evaluate`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from bertsmith.cli.output import percent, print_json, print_table, progress_bar, task_options
+
+__all__ = ["evaluate"]
+
+
+def evaluate(
+    model: str,
+    /,
+    *,
+    data: Annotated[str, Parameter(allow_leading_hyphen=True)],
+    columns: Annotated[list[str] | None, Parameter(name="--column", negative="")] = None,
+    changes: Annotated[list[str] | None, Parameter(name="--set", negative="")] = None,
+    as_json: Annotated[bool, Parameter(name="--json", negative="")] = False,
+) -> None:
+    """Score a fine-tuned model on a file that tells what is right.
+
+    Parameters
+    ----------
+    model
+        A fine-tuned model or run folder, or a hub name.
+    data
+        The file, in the form that the model was trained on.
+    columns
+        FIELD=COLUMN, where the file's columns are others than in training; again for more.
+    changes
+        One option of the task, NAME=VALUE, as in --set max_length=256; again for more.
+    as_json
+        Print the scores as JSON, from 0 to 1.
+    """
+    from bertsmith.jobs.evaluate import evaluate as job
+
+    options = task_options(columns, changes)
+    with progress_bar("evaluating") as progress:
+        scores = job(model, data=data, options=options, progress=lambda done: progress(done, None))
+    if as_json:
+        print_json(scores)
+    else:
+        print_table(["score", ""], [[name, percent(score)] for name, score in scores.items()])

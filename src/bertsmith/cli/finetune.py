@@ -1,0 +1,224 @@
+"""`bertsmith finetune`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from cyclopts import Parameter
+
+from bertsmith.cli.output import columns_of, pairs_of, percent, print_json, print_line, print_table
+from bertsmith.errors import ConfigError
+
+if TYPE_CHECKING:
+    from bertsmith.jobs.finetune import Request, Result, Summary
+
+__all__ = ["finetune"]
+
+
+def finetune(
+    model: str | None = None,
+    /,
+    *,
+    output: Annotated[Path, Parameter(name=["--output", "-o"])],
+    task: Literal["classify", "regress", "choose", "tag", "answer"] | None = None,
+    preset: str | None = None,
+    data: Path | None = None,
+    train: Path | None = None,
+    dev: Path | None = None,
+    columns: Annotated[list[str] | None, Parameter(name="--column", negative="")] = None,
+    multilabel: Annotated[bool, Parameter(negative="")] = False,
+    unanswerable: Annotated[bool, Parameter(negative="")] = False,
+    context: Annotated[bool, Parameter(negative="")] = False,
+    long: Literal["head", "tail", "head+tail", "segments"] | None = None,
+    pool: Literal["max", "mean", "attention"] | None = None,
+    head: int | None = None,
+    max_length: int | None = None,
+    metric: str | None = None,
+    epochs: float | None = None,
+    rate: float | None = None,
+    batch_size: int | None = None,
+    rows: int | None = None,
+    seed: int | None = None,
+    seeds: int | None = None,
+    search: Literal["grid", "optuna"] | None = None,
+    trials: int = 20,
+    config: Path | None = None,
+    changes: Annotated[list[str] | None, Parameter(name="--set", negative="")] = None,
+    resume: Annotated[bool, Parameter(negative="")] = False,
+    as_json: Annotated[bool, Parameter(name="--json", negative="")] = False,
+) -> None:
+    """Fine-tune a model for a task: classes, numbers, choices, tags or answers.
+
+    The best model by the metric on the dev file is kept. SIGTERM, SIGUSR1 and Ctrl-C save the run and stop it; --resume
+    goes on.
+
+    Parameters
+    ----------
+    model
+        A model folder, a name from `bertsmith models`, or a hub name.
+    output
+        The run folder: settings, log, checkpoints, predictions, model, report.
+    task
+        The kind of task.
+    preset
+        A task by name, with its columns, metric and settings: mrpc, sst2, squad2, conll2003, …
+    data
+        With --preset: the folder of its files, instead of --train and --dev.
+    train
+        The training file: .tsv, .csv, .jsonl, .parquet; SQuAD's .json; CoNLL columns in .txt.
+    dev
+        The file to judge by.
+    columns
+        FIELD=COLUMN by name, or by number from 1 where the file has no header; again for more. Fields: text, pair,
+        label (choose: also choices and prefix; tag: word, tag, tokens, tags; answer: question, context, answer, start).
+    multilabel
+        classify: a text may have several classes.
+    unanswerable
+        answer: a question may have no answer, as in SQuAD 2.0.
+    context
+        tag: read the sentences of a document together.
+    long
+        Text that is too long: keep its head, its tail, some of both, or all in segments.
+    pool
+        How segments are joined.
+    head
+        With --long head+tail: pieces of the beginning.
+    max_length
+        Pieces that the model reads at once.
+    metric
+        The score that decides which model is best.
+    epochs
+        Times through the training file.
+    rate
+        The peak learning rate.
+    batch_size
+        Examples a step, over all processes.
+    rows
+        Train on the first so many rows.
+    seed
+        Of the new head, the order and dropout.
+    seeds
+        Train so many times with other seeds; prints mean and spread, and keeps the best.
+    search
+        grid: the paper's 18 settings. optuna: --trials settings, each proposed from those before.
+    trials
+        With --search optuna: how many.
+    config
+        A YAML file with settings, those of the task under `task:`.
+    changes
+        One setting, NAME=VALUE, as in --set layer_decay=0.9 or --set task.stride=64; again for more.
+    resume
+        Go on with what is in the folder; begin if there is nothing.
+    as_json
+        Print the result as JSON.
+    """
+    from bertsmith.cli.display import FinetuneDisplay, leave_if_stopped
+    from bertsmith.jobs.finetune import finetune as job
+    from bertsmith.jobs.finetune import finetune_many
+
+    flags = {"multilabel": multilabel or None, "unanswerable": unanswerable or None, "context": context or None}
+    own = {**flags, "long.mode": long, "long.pool": pool, "long.head": head, "max_length": max_length, "metric": metric}
+    others = {"epochs": epochs, "optimizer.rate": rate, "batch.size": batch_size, "seed": seed}
+    given: dict[str, Any] = {f"task.{name}": value for name, value in own.items() if value is not None}
+    given |= {name: value for name, value in others.items() if value is not None}
+    request = _request(
+        model, task, preset, data, train, dev, rows, config, columns, {**given, **pairs_of(changes or [])}
+    )
+    with FinetuneDisplay() as display:
+        if seeds is not None or search is not None:
+            if request is None:
+                raise ConfigError("a model and its files are missing")
+            summary = finetune_many(
+                request, output, seeds=seeds, search=search, trials=trials, resume=resume, observer=display
+            )
+        else:
+            result = job(request, output, resume=resume, observer=display)
+    if seeds is not None or search is not None:
+        leave_if_stopped(summary, "finetune")
+        _print_summary(summary, as_json=as_json)
+        return
+    leave_if_stopped(result, "finetune")
+    if result.is_main:
+        _print_result(result, as_json=as_json)
+
+
+def _request(
+    model: str | None,
+    task: str | None,
+    preset: str | None,
+    data: Path | None,
+    train: Path | None,
+    dev: Path | None,
+    rows: int | None,
+    config: Path | None,
+    columns: list[str] | None,
+    changes: dict[str, Any],
+) -> Request | None:
+    """What is asked for; None where nothing is, and a run goes on as it was begun."""
+    from bertsmith.jobs.finetune import make_request
+    from bertsmith.tasks.presets import find_preset
+
+    if data is not None:
+        if preset is None:
+            raise ConfigError("--data: is the folder of a --preset; name files with --train and --dev")
+        files = [data / name for name in find_preset(preset).files]
+        train, dev = train or files[0], dev or files[1]
+    if model is None or train is None:
+        if any(value is not None for value in (model, task, preset, train, dev, rows, config, columns)) or changes:
+            missing = "the model" if model is None else "--train"
+            raise ConfigError(
+                f"{missing} is missing; without anything a run goes on as it was begun, with --resume alone"
+            )
+        return None
+    named = columns_of(columns)
+    options = {"columns": named} if named else {}
+    return make_request(
+        model,
+        kind=task,
+        preset=preset,
+        train=train,
+        dev=dev,
+        rows=rows,
+        config=config,
+        options=options,
+        changes=changes,
+    )
+
+
+def _print_result(result: Result, *, as_json: bool) -> None:
+    if as_json:
+        print_json({"model": str(result.model), "steps": result.progress.step, "seconds": result.progress.seconds,
+                    "metric": result.metric, "scores": result.scores})  # fmt: skip
+        return
+    for name, score in result.scores.items():
+        print_line(f"{name}: {score:.4f}" if name == "loss" else f"{name}: {percent(score)}")
+    print_line(f"model: {result.model}")
+    print_line(f"report: {result.folder / 'report.html'}")
+
+
+def _print_summary(summary: Summary, *, as_json: bool) -> None:
+    best = summary.finished[0]
+    if as_json:
+        from bertsmith.config import read_json
+
+        print_json({"model": str(summary.model), **read_json(summary.folder / "summary.json")})
+        return
+    names = [name for name in best.scores or {} if name != "loss"]
+    rows = [
+        [trial.folder.name, ", ".join(f"{name}={value:g}" for name, value in trial.changes.items()),
+         *(_score(trial.scores, name) for name in names)]
+        for trial in summary.trials
+    ]  # fmt: skip
+    spreads = [summary.spread(name) for name in names]
+    rows.append(["mean ± spread", "", *(f"{100 * mean:.1f} ± {100 * spread:.1f}" for mean, spread in spreads)])
+    print_table(["run", "settings", *names], rows)
+    print_line(f"best by {summary.metric}: {best.folder.name}")
+    print_line(f"model: {summary.model}")
+
+
+def _score(scores: dict[str, float] | None, name: str) -> str:
+    """One cell; a class that a run neither had nor guessed has no score."""
+    if not scores:
+        return "given up"
+    return percent(scores[name]) if name in scores else ""

@@ -1,0 +1,1 @@
+"""Fine-tuning: a task on top of a model, with the loop of `train`."""

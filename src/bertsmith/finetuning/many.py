@@ -1,0 +1,249 @@
+"""Several runs of one request: with other seeds, or with other settings until the best are found.
+
+Every run has a folder of its own, and one that is finished is not run again: what was interrupted goes on where it was
+(in a study, with another proposal). The best model is `model/` of the whole. Of a search only the best run keeps its
+weights.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import statistics
+from dataclasses import dataclass, replace
+from itertools import product
+from typing import TYPE_CHECKING, Any
+
+from bertsmith.config import read_json
+from bertsmith.errors import InputError
+from bertsmith.finetuning.keeping import Observer
+from bertsmith.finetuning.request import read_request, take_up
+from bertsmith.folders import new_folder, write_whole
+from bertsmith.settings import changed
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+    from pathlib import Path
+
+    from bertsmith.finetuning.request import Request
+    from bertsmith.finetuning.run import Result
+
+    RunOne = Callable[[Request, Path, Observer | None], Result]
+
+__all__ = ["GRID", "Summary", "Trial", "run_grid", "run_seeds", "run_study"]
+
+# The paper's, appendix A.3.
+GRID: dict[str, tuple[Any, ...]] = {
+    "batch.size": (16, 32),
+    "optimizer.rate": (5e-5, 3e-5, 2e-5),
+    "epochs": (2, 3, 4),
+}
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One run of several: what was changed for it, and how it scored; None where it was given up early."""
+
+    changes: dict[str, Any]
+    scores: dict[str, float] | None
+    folder: Path
+
+
+@dataclass(frozen=True)
+class Summary:
+    """All runs. `stopped_by` names the signal where not all of them came to their end."""
+
+    folder: Path
+    metric: str
+    trials: Sequence[Trial]
+    model: Path | None = None
+    stopped_by: str | None = None
+
+    @property
+    def finished(self) -> list[Trial]:
+        """Those with a score, the best first."""
+        found = [trial for trial in self.trials if trial.scores]
+        return sorted(found, key=lambda trial: -(trial.scores or {})[self.metric])
+
+    def spread(self, name: str) -> tuple[float, float]:
+        """The mean of a score, and its standard deviation."""
+        values = [trial.scores[name] for trial in self.finished if trial.scores and name in trial.scores]
+        return statistics.fmean(values), statistics.stdev(values) if len(values) > 1 else 0.0
+
+
+def run_seeds(request: Request, folder: Path, count: int, run_one: RunOne) -> Summary:
+    """The same run with `count` seeds, beginning at the request's own."""
+    first = request.settings.seed
+    changes = [{"seed": first + number} for number in range(count)]
+    return _run_all(request, folder, "seed", changes, run_one, keep_all=True)
+
+
+def run_grid(request: Request, folder: Path, run_one: RunOne) -> Summary:
+    """Every combination of the paper's grid."""
+    changes = [dict(zip(GRID, values, strict=True)) for values in product(*GRID.values())]
+    return _run_all(request, folder, "trial", changes, run_one)
+
+
+def run_study(request: Request, folder: Path, count: int, run_one: RunOne, observer: Observer) -> Summary:
+    """So many runs, each with settings that Optuna proposes from those before; hopeless ones are given up early."""
+    try:
+        import optuna
+        from optuna.storages.journal import JournalFileBackend
+    except ImportError as error:
+        raise InputError("--search optuna: Optuna is not installed: pip install 'bertsmith[search]'") from error
+    if request.dev is None:
+        raise InputError("--search: there is nothing to choose by; give a --dev file")
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    is_new = not folder.exists()
+    folder.mkdir(parents=True, exist_ok=True)
+    metric = str(request.options["metric"])
+    backend = JournalFileBackend(str(folder / "study.journal"))
+    study = optuna.create_study(
+        storage=optuna.storages.JournalStorage(backend),
+        study_name="finetune",
+        direction="maximize",
+        load_if_exists=True,
+        pruner=optuna.pruners.MedianPruner(n_startup_trials=4),
+    )
+    num_before = len(study.trials)  # or a study that goes on would propose again what it began with
+    study.sampler = optuna.samplers.TPESampler(seed=(request.settings.seed + num_before) % 2**32)
+    stopped: list[str] = []
+
+    def objective(trial: Any) -> float:
+        changes = {
+            "optimizer.rate": trial.suggest_float("optimizer.rate", 1e-5, 2e-4, log=True),
+            "batch.size": trial.suggest_categorical("batch.size", [16, 32]),
+            "epochs": trial.suggest_int("epochs", 2, 4),
+            "schedule.warmup": trial.suggest_float("schedule.warmup", 0.0, 0.2),
+        }
+        place = folder / f"trial-{trial.number:03d}"
+        trial.set_user_attr("changes", changes)
+        result = run_one(_with(request, changes), place, _Pruning(observer, trial, metric, optuna))
+        if result.stopped_by is not None:
+            stopped.append(result.stopped_by)
+            trial.set_user_attr("stopped", result.stopped_by)
+            study.stop()
+            raise optuna.TrialPruned
+        trial.set_user_attr("scores", result.scores)
+        return result.scores[metric]
+
+    def forget(*_: Any) -> None:
+        _forget_all_but_best(_trials_of(study, folder), metric)
+
+    ended = _trials_of(study, folder)
+    for trial in ended:
+        _check_same(_with(request, trial.changes), trial.folder)
+    for place in set(folder.glob("trial-*")) - {trial.folder for trial in ended}:  # of those stopped or killed
+        shutil.rmtree(place)
+    try:
+        if len(ended) < count:
+            study.optimize(objective, n_trials=count - len(ended), catch=(), callbacks=[forget])
+    except InputError:
+        if is_new:
+            shutil.rmtree(folder)
+        raise
+    return _finish(folder, metric, _trials_of(study, folder), stopped[0] if stopped else None)
+
+
+def _trials_of(study: Any, folder: Path) -> list[Trial]:
+    """Those that came to an end, or were given up; not what failed, or what a signal stopped or killed."""
+    return [
+        Trial(trial.user_attrs["changes"], trial.user_attrs.get("scores"), folder / f"trial-{trial.number:03d}")
+        for trial in study.trials
+        if trial.state.name in ("COMPLETE", "PRUNED") and "stopped" not in trial.user_attrs
+    ]
+
+
+class _Pruning(Observer):
+    """Ends a run that does worse than most did by then; all else goes to the observer within."""
+
+    def __init__(self, inner: Observer, trial: Any, metric: str, optuna: Any) -> None:
+        self._inner, self._trial, self._metric, self._optuna = inner, trial, metric, optuna
+
+        self.on_begin, self.on_step, self.on_note = inner.on_begin, inner.on_step, inner.on_note  # type: ignore[method-assign]
+
+    def on_evaluation(self, figures: dict[str, float], step: int) -> None:
+        """Compare with others at the same evaluation."""
+        self._inner.on_evaluation(figures, step)
+        self._trial.report(figures[self._metric], step)
+        if self._trial.should_prune():
+            raise self._optuna.TrialPruned
+
+
+def _run_all(
+    request: Request,
+    folder: Path,
+    name: str,
+    changes: Iterable[dict[str, Any]],
+    run_one: RunOne,
+    *,
+    keep_all: bool = False,
+) -> Summary:
+    metric = str(request.options["metric"])
+    if request.dev is None:
+        raise InputError("there is nothing to compare runs by; give a --dev file")
+    trials: list[Trial] = []
+    for number, change in enumerate(changes):
+        place = folder / f"{name}-{number:03d}"
+        asked = _with(request, change)
+        scores = _scores_of(place)
+        if scores is None:
+            result = run_one(asked, place, None)
+            if result.stopped_by is not None:
+                return Summary(folder, metric, trials, stopped_by=result.stopped_by)
+            scores = result.scores
+        else:
+            _check_same(asked, place)
+        trials.append(Trial(change, scores, place))
+        if not keep_all:
+            _forget_all_but_best(trials, metric)
+    return _finish(folder, metric, trials, None)
+
+
+def _with(request: Request, changes: dict[str, Any]) -> Request:
+    return replace(request, settings=changed(request.settings, changes))
+
+
+def _check_same(asked: Request, folder: Path) -> None:
+    """Refuse a run that was finished as something else than what is asked for now."""
+    try:
+        take_up(asked, read_request(folder))
+    except InputError as error:
+        raise InputError(f"{folder}: {error}") from error
+
+
+def _scores_of(folder: Path) -> dict[str, float] | None:
+    """Of a run that is finished."""
+    path = folder / "result.json"
+    return read_json(path)["scores"] if path.is_file() else None
+
+
+def _forget_all_but_best(trials: Sequence[Trial], metric: str) -> None:
+    best = max((t for t in trials if t.scores), key=lambda t: (t.scores or {})[metric], default=None)
+    for trial in trials:
+        shutil.rmtree(trial.folder / "checkpoints", ignore_errors=True)
+        if trial is not best:
+            shutil.rmtree(trial.folder / "model", ignore_errors=True)
+
+
+def _finish(folder: Path, metric: str, trials: Sequence[Trial], stopped_by: str | None) -> Summary:
+    """Write what came out, and put the best model where a run has its model."""
+    summary = Summary(folder, metric, trials, stopped_by=stopped_by)
+    if stopped_by is not None or not summary.finished:
+        return summary
+    best, target = summary.finished[0], folder / "model"
+    if target.exists():
+        shutil.rmtree(target)
+    with new_folder(target) as aside:
+        shutil.copytree(best.folder / "model", aside, dirs_exist_ok=True)
+    names = sorted({name for trial in summary.finished for name in trial.scores or {}})
+    content = {
+        "metric": metric,
+        "best": {"folder": best.folder.name, "changes": best.changes, "scores": best.scores},
+        "mean": {name: summary.spread(name)[0] for name in names},
+        "spread": {name: summary.spread(name)[1] for name in names},
+        "trials": [{"folder": t.folder.name, "changes": t.changes, "scores": t.scores} for t in trials],
+    }
+    text = json.dumps(content, indent=2, ensure_ascii=False) + "\n"
+    write_whole(folder / "summary.json", lambda file: file.write(text.encode()))
+    return replace(summary, model=target)

@@ -1,0 +1,134 @@
+"""What a fine-tuning run is asked to be: `config.json` of its folder, and how it comes from a command line."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from bertsmith.config import read_json
+from bertsmith.errors import ConfigError, InputError
+from bertsmith.finetuning.settings import Settings
+from bertsmith.folders import write_whole
+from bertsmith.settings import changed, read_yaml, validated
+from bertsmith.tasks.kinds import make_task
+from bertsmith.tasks.presets import find_preset
+
+__all__ = ["CONFIG_FILE", "Request", "is_finetuning", "make_request", "read_request", "take_up", "write_request"]
+
+CONFIG_FILE = "config.json"
+
+
+@dataclass(frozen=True)
+class Request:
+    """All that decides a run's result. `rows` limits the training file to its first so many examples."""
+
+    model: str
+    kind: str
+    options: dict[str, Any]
+    train: str
+    dev: str | None
+    settings: Settings
+    preset: str | None = None
+    rows: int | None = None
+
+
+def make_request(
+    model: str,
+    *,
+    kind: str | None = None,
+    preset: str | None = None,
+    train: str | Path,
+    dev: str | Path | None = None,
+    options: dict[str, Any] | None = None,
+    config: Path | None = None,
+    changes: dict[str, Any] | None = None,
+    rows: int | None = None,
+) -> Request:
+    """Options and settings from a preset, a YAML file and single changes, in this order.
+
+    In the file, and with `--set`, `task.` leads to the options of the task.
+    """
+    known = find_preset(preset) if preset is not None else None
+    if known is not None and kind not in (None, known.kind):
+        raise ConfigError(f"preset {preset}: is of kind {known.kind}, not {kind}")
+    kind = known.kind if known is not None else kind
+    if kind is None:
+        raise ConfigError("what task? Name its kind with --task, or a --preset")
+    settings, chosen = Settings(), dict(known.options) if known is not None else {}
+    if known is not None:
+        settings = changed(settings, known.settings)
+    task = make_task(kind, chosen)
+    for given in (read_yaml(config) if config is not None else {}, {"task": options or {}}, changes or {}):
+        own, others = _split(given)
+        task = task.changed(**own)
+        settings = changed(settings, others)
+    if rows is not None and rows < 1:
+        raise ConfigError(f"--rows: must be 1 or more, not {rows}")
+    if Path(model).is_dir():
+        model = str(Path(model).absolute())  # a run that goes on may do so from elsewhere
+    files = [None if name is None else str(Path(name).absolute()) for name in (train, dev)]
+    assert files[0] is not None
+    return Request(model, kind, task.options.model_dump(), files[0], files[1], settings, preset, rows)
+
+
+def _split(given: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Options of the task, and settings of the run."""
+    own: dict[str, Any] = {}
+    others: dict[str, Any] = {}
+    for name, value in given.items():
+        if name == "task" and isinstance(value, dict):
+            own.update(value)
+        elif name.startswith("task."):
+            own[name.removeprefix("task.")] = value
+        else:
+            others[name] = value
+    return own, others
+
+
+def is_finetuning(folder: Path) -> bool:
+    """Whether a folder holds a run of this kind."""
+    return (folder / CONFIG_FILE).is_file() and "kind" in read_json(folder / CONFIG_FILE)
+
+
+def read_request(folder: Path) -> Request:
+    """What a run folder was asked for."""
+    path = folder / CONFIG_FILE
+    content = read_json(path)
+    try:
+        content.pop("bertsmith")
+        settings = validated(Settings, content.pop("settings"), f"{path}: ")
+        request = Request(settings=settings, **content)
+    except (KeyError, TypeError) as error:
+        raise ConfigError(f"{path}: is not the configuration of a fine-tuning run ({error})") from error
+    make_task(request.kind, request.options)
+    return request
+
+
+def write_request(folder: Path, request: Request) -> None:
+    """Write `config.json`."""
+    content = {"bertsmith": importlib.metadata.version("bertsmith"), **asdict(request)}
+    content |= {"settings": request.settings.model_dump()}
+    text = json.dumps(content, indent=2, ensure_ascii=False) + "\n"
+    write_whole(folder / CONFIG_FILE, lambda file: file.write(text.encode()))
+
+
+def take_up(asked: Request, stored: Request) -> Request:
+    """A run that goes on is the one that was begun, except in what changes no result: processes, parts, checkpoints."""
+    free = {name: getattr(asked.settings, name) for name in ("spread", "compile", "checkpoint")}
+    free["batch"] = stored.settings.batch.model_copy(update={"part": asked.settings.batch.part})
+    taken = replace(stored, settings=stored.settings.model_copy(update=free))
+    if _plain(asked) != _plain(taken):
+        names = [name for name, value in _plain(asked).items() if value != _plain(taken)[name]]
+        raise InputError(
+            f"{', '.join(names)}: not as the run was begun; go on with --resume and nothing else, or begin a new run"
+        )
+    return taken
+
+
+def _plain(request: Request) -> dict[str, Any]:
+    content: dict[str, Any] = json.loads(json.dumps({**asdict(request), "settings": request.settings.model_dump()}))
+    settings = content.pop("settings")
+    return {**content, **settings}

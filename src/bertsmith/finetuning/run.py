@@ -1,0 +1,338 @@
+"""One fine-tuning run: a model, a task and two files to a model folder that does the task.
+
+A run folder is as that of pre-training, with `predictions.jsonl` (the dev file, as the best model sees it) and
+`result.json` (its scores) besides.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from bertsmith.bundle.folder import Bundle, open_model, write_bundle
+from bertsmith.bundle.resolve import find_model, load_bundle
+from bertsmith.errors import ConfigError, DataError, TokenizerError
+from bertsmith.finetuning.request import write_request
+from bertsmith.finetuning.work import FinetuningWork, Objective
+from bertsmith.folders import write_whole
+from bertsmith.model.encoder import initialise
+from bertsmith.model.memory import keep_freed_memory
+from bertsmith.tasks.kinds import make_task
+from bertsmith.tasks.running import run_items
+from bertsmith.tasks.task import Criterion
+from bertsmith.train.checkpoint import (
+    Checkpoints,
+    Progress,
+    best_checkpoint,
+    latest_checkpoint,
+    load_checkpoint,
+    load_weights,
+)
+from bertsmith.train.distributed import gathered, spread_model
+from bertsmith.train.keeping import RunLog
+from bertsmith.train.loop import Cadence, Hooks, Loop
+from bertsmith.train.optimizer import build_optimizers
+from bertsmith.train.schedule import SCHEDULES
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from bertsmith.finetuning.keeping import Observer
+    from bertsmith.finetuning.request import Request
+    from bertsmith.model.heads import BertModel
+    from bertsmith.tasks.task import Item, Prediction, Task
+    from bertsmith.train.distributed import World
+    from bertsmith.train.signals import StopRequest
+
+__all__ = ["FinetuningRun", "Result"]
+
+_HEADS = ("classifier.", "qa_outputs.")
+
+
+@dataclass(frozen=True)
+class Result:
+    """How a run ended: scores of the best model on the dev file (empty without one), and where it is.
+
+    `model` is None where the run was stopped, with `stopped_by` naming the signal.
+    """
+
+    folder: Path
+    progress: Progress
+    scores: dict[str, float]
+    metric: str
+    model: Path | None = None
+    stopped_by: str | None = None
+    is_main: bool = True
+
+
+@dataclass(frozen=True)
+class Split:
+    """A file: its examples, and what the model reads of them."""
+
+    examples: Sequence[Any]
+    items: Sequence[Item]
+
+
+class FinetuningRun:
+    """A run that may begin or go on in `folder`."""
+
+    def __init__(self, request: Request, folder: Path, world: World, observer: Observer) -> None:
+        keep_freed_memory()
+        self.request, self.folder, self.world, self.observer = request, folder, world, observer
+        self.settings = request.settings
+        task = make_task(request.kind, request.options)
+        examples = _read(task, request.train, request.rows)
+        self.task = task.with_labels(task.find_labels(examples))
+        self.bundle = self._load()
+        self.config = self.bundle.model.config
+        self._check_length()
+        assert self.bundle.tokenizer is not None
+        self.tokenizer = self.bundle.tokenizer
+        self.train_split = Split(examples, self.task.encode(examples, self.tokenizer))
+        self.dev_split: Split | None = None
+        if request.dev is not None:
+            held_out = _read(self.task, request.dev, None)
+            self.dev_split = Split(held_out, self.task.encode(held_out, self.tokenizer))
+        self.criterion = Criterion(self._class_weights(), self.settings.smoothing)
+        self.work = FinetuningWork(
+            self.train_split.items, self.task, self.criterion, self.settings, self.config, self.world
+        )
+
+    @property
+    def total(self) -> int:
+        """The number of steps."""
+        epochs = self.settings.epochs
+        whole = sum(len(self.work.batches(epoch)) for epoch in range(int(epochs)))
+        return max(1, whole + round((epochs - int(epochs)) * len(self.work.batches(int(epochs)))))
+
+    def train(self, stop: StopRequest) -> Result:
+        """From the last checkpoint, or the beginning, to the end."""
+        total = self.total
+        loop = self.make_loop(total)
+        progress = self._open(loop)
+        self.observer.on_begin(self.request, len(self.train_split.items), total)
+        per_epoch = len(self.work.batches(0))
+        cadence = Cadence(
+            total,
+            min(total, self.settings.evaluation.every or per_epoch),
+            self.settings.checkpoint.every,
+            self.settings.checkpoint.minutes,
+            self.settings.patience if self.dev_split is not None else None,
+        )
+        checkpoints = Checkpoints(self.folder / "checkpoints", self.world, keep=self.settings.checkpoint.keep)
+        log = RunLog(self.folder, total, self.world, from_step=progress.step)
+        metric = self.task.options.metric
+
+        def on_step(record: Any, now: Progress) -> None:
+            values = log.step(record, now)
+            if values is not None:
+                self.observer.on_step(values, now, total)
+
+        def on_evaluation(figures: dict[str, float], now: Progress) -> None:
+            log.add("eval", now.step, {"seconds": now.seconds, "tokens": now.tokens, **figures})
+            self.observer.on_evaluation(figures, now.step)
+
+        hooks = Hooks(
+            (lambda: self.evaluate(loop)[0]) if self.dev_split is not None else None,
+            on_step,
+            on_evaluation,
+            lambda figures: -figures[metric],
+        )
+        try:
+            progress = loop.run(progress, cadence, checkpoints, hooks, stop)
+        finally:
+            log.close()
+        done = Result(self.folder, progress, {}, metric, is_main=self.world.is_main)
+        if progress.step < total and not cadence.has_waited(progress):
+            return replace(done, stopped_by=stop.name or "another process")
+        return self._finish(loop, done)
+
+    def make_loop(self, total: int) -> Loop:
+        """Everything that trains, at step 0."""
+        chosen, settings = self.settings.optimizer, self.settings
+        objective = Objective(self.bundle.model.to(self.world.device), self.task, self.criterion)
+        model = self.bundle.model
+        if settings.compile:
+            for layer in model.encoder.layers:
+                layer._finish = torch.compile(layer._finish, dynamic=True)  # type: ignore[assignment, arg-type]
+        if chosen.kind == "muon" and settings.layer_decay != 1.0:
+            raise ConfigError("layer_decay: Muon has one rate for all layers; take --set optimizer.kind=adamw")
+        layers = list(model.encoder.layers)
+        forward = spread_model(objective, layers, self.world, settings.spread, methods=("forward_rows",))
+        optimizers = build_optimizers(
+            chosen.kind,
+            model,
+            rate=chosen.rate,
+            betas=chosen.betas,
+            eps=chosen.eps,
+            weight_decay=chosen.weight_decay,
+            scale=lambda name: settings.layer_decay ** _depth(name, len(layers)),
+        )
+        warmup = max(1, round(settings.schedule.warmup * total))
+        half = self.world.device.type == "cuda" and torch.cuda.is_bf16_supported()
+        return Loop(
+            work=self.work,
+            model=model,
+            forward=forward,
+            optimizers=optimizers,
+            rate_at=lambda step: SCHEDULES[settings.schedule.kind](step, total, warmup),
+            clip=chosen.clip,
+            seed=settings.seed,
+            world=self.world,
+            autocast=torch.bfloat16 if half else None,
+        )
+
+    def evaluate(self, loop: Loop) -> tuple[dict[str, float], list[Prediction], Task[Any]]:
+        """Scores on the dev file, its predictions, and the task with what they were tuned to.
+
+        One process does it for all; where the model is spread over them, all do the same.
+        """
+        assert self.dev_split is not None
+        spread = self.world.size > 1 and self.settings.spread == "fsdp"
+        if self.world.is_main or spread:
+            forward = partial(loop.forward, logits=True) if spread else partial(self.task.logits, loop.model)
+            run = run_items(self.task, forward, self.dev_split.items, device=self.world.device, in_order=spread)
+            predictions = self.task.decode(self.dev_split.examples, self.dev_split.items, run.outputs)
+            task = self.task.tune(self.dev_split.examples, predictions)
+            if task is not self.task:  # what is said depends on it
+                predictions = task.decode(self.dev_split.examples, self.dev_split.items, run.outputs)
+            figures = {"loss": run.loss or 0.0, **task.score(self.dev_split.examples, predictions)}
+        else:
+            figures, predictions, task = {}, [], self.task
+        return self.world.tell(figures), predictions, task
+
+    def _load(self) -> Bundle:
+        """The model with a head for this task: its own where it has the same labels, else a new one."""
+        changes: dict[str, object] = {}
+        if self.settings.dropout is not None:
+            changes |= dict.fromkeys(("hidden_dropout_prob", "attention_probs_dropout_prob"), self.settings.dropout)
+        if self.task.num_outputs is not None:
+            changes |= {"num_labels": self.task.num_outputs, "id2label": None}
+        else:
+            changes["id2label"] = dict(enumerate(self.task.labels))
+        changes["problem_type"] = self.task.problem_type
+        drop = () if self._knows_labels() else _HEADS
+        seed = self.settings.seed
+        bundle = load_bundle(self.request.model, self.task.head, fresh_head=True, drop=drop, seed=seed, **changes)
+        if bundle.tokenizer is None:
+            raise TokenizerError(f"{self.request.model}: has no tokenizer: neither tokenizer.json nor vocab.txt")
+        model = bundle.model
+        self.task.attach(model, seed=self.settings.seed)
+        _renew(model, self.settings.fresh_layers, self.settings.seed)
+        _freeze(model, self.settings.freeze)
+        return bundle
+
+    def _knows_labels(self) -> bool:
+        """Whether the model's own head has these classes."""
+        folder, packaged = find_model(self.request.model)
+        if packaged is not None or not self.task.labels:
+            return packaged is None
+        return tuple(open_model(folder)[0].id2label.values()) == self.task.labels
+
+    def _check_length(self) -> None:
+        longest = self.task.options.max_length
+        if longest > self.config.max_position_embeddings:
+            raise ConfigError(
+                f"max_length: {longest} is beyond the model's {self.config.max_position_embeddings} positions"
+            )
+
+    def _class_weights(self) -> tuple[float, ...] | None:
+        wanted = self.settings.class_weights
+        if wanted is None:
+            return None
+        if not self.task.labels:
+            raise ConfigError(f"class_weights: a task of kind {self.task.kind} has no classes")
+        if isinstance(wanted, dict):
+            unknown = sorted(set(wanted) - set(self.task.labels))
+            if unknown:
+                raise ConfigError(f"class_weights: no class {unknown[0]!r}; there are {', '.join(self.task.labels)}")
+            return tuple(wanted.get(label, 1.0) for label in self.task.labels)
+        return self.task.balance(self.train_split.items)
+
+    def _open(self, loop: Loop) -> Progress:
+        """Make the run folder, or go on with what is in it."""
+        latest = None
+        if self.world.is_main:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            write_request(self.folder, self.request)
+            latest = latest_checkpoint(self.folder / "checkpoints")
+        latest = self.world.tell(latest)
+        if latest is None:
+            return Progress()
+        progress = load_checkpoint(latest, loop.model, loop.optimizers)
+        self.observer.on_note(f"going on from step {progress.step:,}")
+        return progress
+
+    def _finish(self, loop: Loop, done: Result) -> Result:
+        """The best model on the dev file, its predictions and its folder."""
+        best = self.world.tell(best_checkpoint(self.folder / "checkpoints") if self.world.is_main else None)
+        if best is not None:
+            load_weights(best, loop.model)
+        loop.model.eval()
+        scores: dict[str, float] = {}
+        task = self.task
+        if self.dev_split is not None:
+            scores, predictions, task = self.evaluate(loop)
+            if self.world.is_main:
+                lines = [json.dumps(p, ensure_ascii=False).encode() + b"\n" for p in predictions]
+                write_whole(self.folder / "predictions.jsonl", lambda file: file.writelines(lines))
+        folder = self.folder / "model"
+        weights = {name: gathered(tensor) for name, tensor in loop.model.state_dict().items()}
+        if self.world.is_main:
+            if not folder.exists():
+                self._publish(folder, weights, task, done.progress)
+            steps = {"steps": done.progress.step, "total": self.total, "items": len(self.train_split.items)}
+            text = json.dumps({"scores": scores, "metric": done.metric, **steps}, indent=2)
+            write_whole(self.folder / "result.json", lambda file: file.write(text.encode() + b"\n"))
+        self.world.wait()
+        return replace(done, scores=scores, model=folder)
+
+    def _publish(self, folder: Path, weights: dict[str, torch.Tensor], task: Task[Any], progress: Progress) -> None:
+        model: BertModel = self.bundle.model.cpu()
+        model.load_state_dict(weights)
+        source = f"fine-tuned from {self.request.model} for {self.request.preset or task.kind}, {progress.step:,} steps"
+        record = {"kind": task.kind, "options": task.options.model_dump(exclude={"labels"})}
+        write_bundle(folder, Bundle(model, self.tokenizer, self.bundle.max_length, record), source=source)
+
+
+def _read(task: Task[Any], name: str, rows: int | None) -> list[Any]:
+    examples = list(islice(task.read(name), rows))
+    if not examples:
+        raise DataError(f"{name}, line 1: holds no example")
+    return examples
+
+
+def _depth(name: str, num_layers: int) -> int:
+    """How far below the head a parameter is: 0 for head and pooler, 1 for the top layer, most for the embeddings."""
+    if name.startswith("encoder.embeddings."):
+        return num_layers + 1
+    if name.startswith("encoder.layers."):
+        return num_layers - int(name.split(".")[2])
+    return 0
+
+
+def _renew(model: BertModel, num_layers: int, seed: int) -> None:
+    """Begin the top layers, and the pooler with them, anew."""
+    layers = list(model.encoder.layers)
+    if num_layers > len(layers):
+        raise ConfigError(f"fresh_layers: {num_layers}, but the model has {len(layers)} layers")
+    generator = torch.Generator().manual_seed(seed)
+    for module in [*layers[len(layers) - num_layers :], *([model.encoder.pooler] if num_layers else [])]:
+        if module is not None:
+            initialise(module, std=model.config.initializer_range, generator=generator)
+
+
+def _freeze(model: BertModel, num_layers: int) -> None:
+    """Keep the embeddings and the first layers as they are; -1 keeps all layers."""
+    layers = list(model.encoder.layers)
+    if num_layers > len(layers):
+        raise ConfigError(f"freeze: {num_layers}, but the model has {len(layers)} layers")
+    if num_layers:
+        for module in (model.encoder.embeddings, *layers[: None if num_layers == -1 else num_layers]):
+            module.requires_grad_(requires_grad=False)

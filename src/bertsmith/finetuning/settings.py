@@ -1,0 +1,58 @@
+"""Everything that can be set in a fine-tuning run, typed.
+
+The defaults are the stable ones: Adam with bias correction, a tenth of the steps for warming up, then straight down
+("On the Stability of Fine-tuning BERT", Mosbach et al., 2021).
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from bertsmith.settings import Strict
+from bertsmith.train.settings import CheckpointSettings, Count, OptimizerSettings, ScheduleSettings, Seed, Share
+
+__all__ = ["BatchSettings", "EvaluationSettings", "Settings"]
+
+
+class BatchSettings(Strict):
+    """`size` items a step over all processes, or `tokens` where given; `part` tokens fit into memory at once."""
+
+    size: Count = 32
+    tokens: Count | None = None
+    part: Count = 8192
+
+
+class EvaluationSettings(Strict):
+    """Every so many steps; without a number, after each epoch."""
+
+    every: Count | None = None
+
+
+class Settings(Strict):
+    """A fine-tuning run, all choices made.
+
+    `layer_decay`: each layer's rate is so much of the one above. `freeze`: so many layers, and the embeddings, stay as
+    they are (-1: the whole encoder). `fresh_layers`: so many at the top begin anew. `patience`: so many evaluations
+    without a better one are the end. `class_weights`: rarer classes count more, or weights by name.
+    """
+
+    epochs: Annotated[float, Field(gt=0.0)] = 3.0
+    optimizer: OptimizerSettings = Field(
+        default_factory=lambda: OptimizerSettings(kind="adamw", rate=5e-5, betas=(0.9, 0.999), eps=1e-8)
+    )
+    schedule: ScheduleSettings = Field(default_factory=lambda: ScheduleSettings(kind="linear", warmup=0.1))
+    batch: BatchSettings = Field(default_factory=BatchSettings)
+    evaluation: EvaluationSettings = Field(default_factory=EvaluationSettings)
+    checkpoint: CheckpointSettings = Field(default_factory=lambda: CheckpointSettings(keep=1))
+    dropout: Annotated[float, Field(ge=0.0, lt=1.0)] | None = None
+    layer_decay: Annotated[float, Field(gt=0.0, le=1.0)] = 1.0
+    freeze: Annotated[int, Field(ge=-1)] = 0
+    fresh_layers: Annotated[int, Field(ge=0)] = 0
+    class_weights: Literal["balanced"] | dict[str, Annotated[float, Field(gt=0.0)]] | None = None
+    smoothing: Share = 0.0
+    patience: Count | None = None
+    spread: Literal["ddp", "fsdp"] = "ddp"
+    compile: bool = False
+    seed: Seed = 0

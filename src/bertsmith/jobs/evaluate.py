@@ -1,0 +1,33 @@
+"""`evaluate`: the scores of a fine-tuned model on a file that tells what is right."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from bertsmith.errors import DataError
+from bertsmith.jobs.predict import open_task, predictions_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+__all__ = ["evaluate"]
+
+
+def evaluate(
+    model: str,
+    *,
+    data: str,
+    options: Mapping[str, Any] | None = None,
+    progress: Callable[[int], object] | None = None,
+) -> dict[str, float]:
+    """Scores by name; `options` change those of the model's task, and `progress` is told of each example."""
+    ready = open_task(model, options)
+    examples, predictions = [], []
+    for example, prediction in predictions_of(ready, data, labelled=True):
+        examples.append(example)
+        predictions.append(prediction)
+        if progress is not None:
+            progress(1)
+    if not examples:
+        raise DataError(f"{data}: holds no example")
+    return ready.task.score(examples, predictions)

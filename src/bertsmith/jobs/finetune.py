@@ -1,0 +1,80 @@
+"""`finetune`: a model, a task and its files to a model that does the task; once, with several seeds, or as a search."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Literal
+
+from bertsmith.errors import ConfigError, InputError
+from bertsmith.finetuning.keeping import Observer
+from bertsmith.finetuning.many import Summary, run_grid, run_seeds, run_study
+from bertsmith.finetuning.request import Request, make_request, read_request, take_up
+from bertsmith.finetuning.run import FinetuningRun, Result
+from bertsmith.jobs.settling import settle
+from bertsmith.train.distributed import joined
+from bertsmith.train.signals import listening
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+__all__ = ["Observer", "Request", "Result", "Search", "Summary", "finetune", "finetune_many", "make_request"]
+
+Search = Literal["grid", "optuna"]
+
+
+def finetune(
+    request: Request | None, output: Path, *, resume: bool = False, observer: Observer | None = None
+) -> Result:
+    """Train as asked (`make_request`); with `resume`, go on with the run in `output`."""
+    with joined() as world:
+        watcher = observer if observer is not None and world.is_main else Observer()
+        if world.is_main:
+            request = settle(
+                request, output, resume=resume, read=read_request, take_up=take_up, missing="model and files",
+                note=watcher.on_note,
+            )  # fmt: skip
+        request = world.tell(request)
+        assert request is not None
+        run = FinetuningRun(request, output, world, watcher)
+        with listening() as stop:
+            result = run.train(stop)
+        if world.is_main and result.model is not None:
+            from bertsmith.report.finetuning import write_report  # loads matplotlib
+
+            write_report(output)
+        return result
+
+
+def finetune_many(
+    request: Request,
+    output: Path,
+    *,
+    seeds: int | None = None,
+    search: Search | None = None,
+    trials: int = 20,
+    resume: bool = False,
+    observer: Observer | None = None,
+) -> Summary:
+    """The same with several seeds, or a search for the best settings; each run is a folder in `output`."""
+    if (seeds is None) == (search is None):
+        raise ConfigError("give either a number of seeds or a search, one after the other")
+    if (seeds is not None and seeds < 1) or trials < 1:
+        raise ConfigError("the number of runs must be 1 or more")
+    if output.exists() and not resume:
+        raise InputError(f"{output}: exists already; go on with --resume, or name a new folder")
+    run_one = partial(_run_one, observer=observer or Observer())
+    if seeds is not None:
+        summary = run_seeds(request, output, seeds, run_one)
+    elif search == "grid":
+        summary = run_grid(request, output, run_one)
+    else:
+        summary = run_study(request, output, trials, run_one, observer or Observer())
+    if summary.model is not None:
+        from bertsmith.report.several import write_report
+
+        write_report(output)
+    return summary
+
+
+def _run_one(request: Request, folder: Path, other: Observer | None, *, observer: Observer) -> Result:
+    return finetune(request, folder, resume=folder.exists(), observer=other or observer)

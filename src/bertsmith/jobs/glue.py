@@ -1,0 +1,92 @@
+"""`glue`: every task of GLUE whose files are there, one after the other, and its table."""
+
+from __future__ import annotations
+
+import statistics
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from bertsmith.errors import InputError
+from bertsmith.jobs.finetune import finetune, make_request
+from bertsmith.tasks.presets import GLUE, PRESETS
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from bertsmith.finetuning.keeping import Observer
+
+__all__ = ["GlueResult", "GlueRow", "glue"]
+
+_NOT_AVERAGED = "wnli"  # as in the paper: its dev set is made to mislead
+
+
+@dataclass(frozen=True)
+class GlueRow:
+    """A task and its scores, those that GLUE reports."""
+
+    task: str
+    scores: dict[str, float]
+    folder: Path
+
+    @property
+    def score(self) -> float:
+        """One figure: the mean where GLUE reports two."""
+        return statistics.fmean(self.scores.values())
+
+
+@dataclass(frozen=True)
+class GlueResult:
+    """The table. The average is over the tasks that are there, WNLI left out, as in the paper."""
+
+    rows: list[GlueRow]
+    missing: list[str]
+    stopped_by: str | None = None
+
+    @property
+    def averaged(self) -> list[str]:
+        """The tasks that the average is over."""
+        return [row.task for row in self.rows if row.task != _NOT_AVERAGED]
+
+    @property
+    def average(self) -> float | None:
+        """Of the tasks' figures; None where there is none."""
+        scores = [row.score for row in self.rows if row.task in self.averaged]
+        return statistics.fmean(scores) if scores else None
+
+
+def glue(
+    model: str,
+    *,
+    data: Path,
+    output: Path,
+    changes: Mapping[str, Any] | None = None,
+    resume: bool = False,
+    observer: Observer | None = None,
+) -> GlueResult:
+    """Fine-tune a model on each task in `data` (folders as GLUE names them), each into a folder of `output`."""
+    if output.exists() and not resume:
+        raise InputError(f"{output}: exists already; go on with --resume, or name a new folder")
+    found = {name: _files(data, name) for name in GLUE}
+    if not any(found.values()):
+        raise InputError(f"{data}: no task of GLUE is here; expected folders such as {data / 'MRPC'} with train.tsv")
+    rows: list[GlueRow] = []
+    missing = [name for name, files in found.items() if files is None]
+    for name, files in found.items():
+        if files is None:
+            continue
+        request = make_request(model, preset=name, train=files[0], dev=files[1], changes=dict(changes or {}))
+        if observer is not None:
+            observer.on_note(f"{name}:")
+        result = finetune(request, output / name, resume=resume, observer=observer)
+        if result.stopped_by is not None:
+            return GlueResult(rows, missing, result.stopped_by)
+        rows.append(GlueRow(name, {score: result.scores[score] for score in PRESETS[name].reported}, output / name))
+    return GlueResult(rows, missing)
+
+
+def _files(data: Path, name: str) -> tuple[Path, Path] | None:
+    """A task's train and dev file, where both are there."""
+    preset = PRESETS[name]
+    train, dev = (data / preset.folder / file for file in preset.files)
+    return (train, dev) if train.is_file() and dev.is_file() else None

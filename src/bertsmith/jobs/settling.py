@@ -1,0 +1,48 @@
+"""Whether a run begins or goes on: what pre-training and fine-tuning ask of their folder."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, TypeVar
+
+from bertsmith.errors import InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+__all__ = ["settle"]
+
+Request = TypeVar("Request")
+
+
+def settle(
+    asked: Request | None,
+    output: Path,
+    *,
+    resume: bool,
+    read: Callable[[Path], Request],
+    take_up: Callable[[Request, Request], Request],
+    missing: str,
+    note: Callable[[str], object],
+) -> Request:
+    """A new run, or one that goes on with its own configuration; `missing` is what a new one cannot do without."""
+    if resume and (output / "config.json").is_file():
+        stored = read(output)
+        return stored if asked is None else take_up(asked, stored)
+    if output.exists() and not (resume and _is_empty(output)):
+        remedy = (
+            "it holds no run to go on with; name a new folder"
+            if resume
+            else "go on with --resume, or name a new folder"
+        )
+        raise InputError(f"{output}: exists already; {remedy}")
+    if asked is None:
+        raise InputError(f"{output}: there is nothing to resume, and no {missing} to begin with")
+    if resume:
+        note(f"{output}: nothing to resume, so a new run begins")
+    return asked
+
+
+def _is_empty(output: Path) -> bool:
+    """Whether nothing of a run, or of anything else, is in a folder yet; a file is not."""
+    return output.is_dir() and not any(output.iterdir())

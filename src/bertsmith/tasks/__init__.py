@@ -1,0 +1,1 @@
+"""Tasks: what a fine-tuned model is for. One file a kind: read, encode, decode, score."""

@@ -1,0 +1,249 @@
+"""`answer`: where in a context the answer to a question stands, or that it has none.
+
+A context longer than the model is read in windows. `stride` is the step from one window to the next, as in the
+original; `transformers` calls the overlap a stride (there, an overlap of 128 is a step of the window's room less 128).
+A window without the answer learns (0, 0), the place of `[CLS]`. An answer begins in the window where its first piece
+has most context. The answer is "" where the score of `[CLS]`, the least over the windows, is above the best answer's by
+more than `null_threshold`, which is set on the dev file.
+
+Files: SQuAD's JSON (`.json`), or a table with `question`, `context` and, for training, `answer` and `start`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
+
+import numpy as np
+from pydantic import Field
+
+from bertsmith.model.losses import span_loss
+from bertsmith.tasks.answer_scores import best_threshold, score_answers, score_chinese
+from bertsmith.tasks.squad import Answer, Question, read_squad
+from bertsmith.tasks.tables import Column, Row, read_rows
+from bertsmith.tasks.task import Criterion, Item, Prediction, Scores, Task, TaskBatch, TaskOptions, packed_ids
+from bertsmith.tasks.windows import cut_windows, most_context
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    import torch
+    from torch import nn
+
+    from bertsmith.vocab.tokenizer import Tokenizer
+
+__all__ = ["AnswerOptions", "AnswerTask"]
+
+Count = Annotated[int, Field(ge=1)]
+
+
+class AnswerOptions(TaskOptions):
+    """Lengths in pieces, as the paper has them. `unanswerable`: whether a question may have no answer (SQuAD 2.0)."""
+
+    max_length: Annotated[int, Field(ge=8)] = 384
+    stride: Count = 128
+    max_question: Count = 64
+    max_answer: Count = 30
+    num_best: Count = 20
+    unanswerable: bool = False
+    null_threshold: float = 0.0
+    language: Literal["en", "zh"] = "en"
+
+
+@dataclass(frozen=True, slots=True)
+class _Context:
+    """A context in pieces."""
+
+    ids: np.ndarray  # (n,)
+    offsets: np.ndarray  # (n, 2) characters
+
+
+class _Window(NamedTuple):
+    """What decoding must know of a window."""
+
+    question: int
+    begin: int  # of the context, in the sequence
+    offsets: np.ndarray  # (n, 2) characters of its pieces
+    owned: np.ndarray  # (n,) whether a piece has its most context here
+
+
+class AnswerTask(Task[Question]):
+    """Spans of a context."""
+
+    kind = "answer"
+    head = "span"
+    metrics = ("f1", "exact_match")
+    Options = AnswerOptions
+    options: AnswerOptions
+    num_outputs = 2
+
+    def read(self, name: str, *, labelled: bool = True) -> Iterator[Question]:
+        """The questions of a file."""
+        if Path(name).suffix.lower() == ".json":
+            return read_squad(name, answered=labelled)
+        return _read_table(name, self.options.columns, labelled=labelled)
+
+    def encode(self, examples: Sequence[Question], tokenizer: Tokenizer) -> list[Item]:
+        """One item a window of a question's context."""
+        contexts = _encode_contexts({example.context for example in examples}, tokenizer)
+        questions = tokenizer.encode_ids([example.question for example in examples])
+        items: list[Item] = []
+        for number, (example, ids) in enumerate(zip(examples, questions, strict=True)):
+            longest = min(self.options.max_question, self.options.max_length - 4)
+            question = np.array(ids[1:-1][:longest], np.int32)
+            items.extend(self._windows(number, example, question, contexts[example.context], tokenizer))
+        return items
+
+    def _windows(
+        self, number: int, example: Question, question: np.ndarray, context: _Context, tokenizer: Tokenizer
+    ) -> Iterator[Item]:
+        begin = len(question) + 2
+        room = self.options.max_length - begin - 1
+        ends = np.arange(len(context.ids) + 1)
+        windows = cut_windows(ends, room, self.options.stride) or [(0, 0)]
+        owner = most_context(windows, ends)
+        span = None if example.answers is None else _pieces_of(example.answers, context.offsets)
+        for place, (start, stop) in enumerate(windows):
+            ids, types = packed_ids(tokenizer, question, context.ids[start:stop])
+            target = None
+            if span is not None:
+                inside = start <= span[0] and span[1] < stop and span[0] <= span[1]
+                target = np.array([[begin - start + span[0], begin - start + span[1]] if inside else [0, 0]])
+            notes = _Window(number, begin, context.offsets[start:stop], owner[start:stop] == place)
+            yield Item((ids,), (types,), target, notes=notes)
+
+    def logits(self, model: nn.Module, batch: TaskBatch) -> torch.Tensor:
+        """(T, 2)."""
+        return model(batch.input_ids, batch.token_type_ids, batch.lengths)
+
+    def num_read(self, length: int) -> int:
+        """All."""
+        return length
+
+    def loss(self, logits: torch.Tensor, batch: TaskBatch, criterion: Criterion) -> torch.Tensor:
+        """The mean of two cross-entropies for each window."""
+        del criterion
+        assert batch.targets is not None
+        return span_loss(logits.float(), batch.lengths, batch.targets, reduction="sum") / 2
+
+    def outputs(self, logits: torch.Tensor, batch: TaskBatch) -> list[np.ndarray]:
+        """(n, 2) the logits of a window's tokens, as first and as last of an answer."""
+        return np.split(logits.float().cpu().numpy(), np.cumsum(batch.lengths.numpy())[:-1])
+
+    def decode(
+        self, examples: Sequence[Question], items: Sequence[Item], outputs: Sequence[np.ndarray]
+    ) -> list[Prediction]:
+        """The best answers of each question, from all windows of its context."""
+        null = [np.inf] * len(examples)
+        spans: list[list[tuple[float, int, int]]] = [[] for _ in examples]
+        for item, logits in zip(items, outputs, strict=True):
+            window: _Window = item.notes
+            null[window.question] = min(null[window.question], float(logits[0].sum()))
+            spans[window.question].extend(self._best_spans(window, logits))
+        return [
+            self._predict(example, sorted(found, reverse=True), none)
+            for example, found, none in zip(examples, spans, null, strict=True)
+        ]
+
+    def _best_spans(self, window: _Window, logits: np.ndarray) -> list[tuple[float, int, int]]:
+        """(score, start, end) in characters, of a window's best spans."""
+        count = len(window.offsets)
+        inner = logits[window.begin : window.begin + count].astype(np.float64)
+        firsts = np.argsort(-np.where(window.owned, inner[:, 0], -np.inf), kind="stable")[: self.options.num_best]
+        firsts = firsts[window.owned[firsts]]
+        lasts = np.argsort(-inner[:, 1], kind="stable")[: self.options.num_best]
+        first, last = (grid.ravel() for grid in np.meshgrid(firsts, lasts, indexing="ij"))
+        fits = (last >= first) & (last - first < self.options.max_answer)
+        first, last = first[fits], last[fits]
+        totals = inner[first, 0] + inner[last, 1]
+        best = np.argsort(-totals, kind="stable")[: self.options.num_best]
+        starts, stops = window.offsets[first[best], 0], window.offsets[last[best], 1]
+        return list(zip(totals[best].tolist(), starts.tolist(), stops.tolist(), strict=True))
+
+    def _predict(self, example: Question, spans: list[tuple[float, int, int]], null: float) -> Prediction:
+        chosen: dict[str, tuple[float, int, int]] = {}
+        for span in spans:
+            chosen.setdefault(example.context[span[1] : span[2]], span)
+        best = list(chosen.items())[: self.options.num_best]
+        totals = np.array([total for _, (total, _, _) in best] + ([null] if self.options.unanswerable else []))
+        shares = np.exp(totals - totals.max()) / np.exp(totals - totals.max()).sum() if len(totals) else totals
+        candidates = [
+            {"text": text, "start": start, "end": end, "score": float(share)}
+            for (text, (_, start, end)), share in zip(best, shares, strict=False)
+        ]
+        margin = null - best[0][1][0] if best else float("inf")
+        found: Prediction = {"id": example.id, "null_margin": min(margin, 1e9), "candidates": candidates}
+        return {"answer": self.answer_of(found), **found}
+
+    def answer_of(self, prediction: Prediction) -> str:
+        """The best candidate, or "" where none is the better answer."""
+        if not prediction["candidates"]:
+            return ""
+        none = self.options.unanswerable and prediction["null_margin"] > self.options.null_threshold
+        return "" if none else str(prediction["candidates"][0]["text"])
+
+    def score(self, examples: Sequence[Question], predictions: Sequence[Prediction]) -> Scores:
+        """The official exact match and F1; of those with an answer and of those without, where there are both."""
+        golds = _golds(examples)
+        guesses = {prediction["id"]: self.answer_of(prediction) for prediction in predictions}
+        found = asdict((score_chinese if self.options.language == "zh" else score_answers)(golds, guesses))
+        return {name: score for name, score in found.items() if score is not None and not name.startswith("num_")}
+
+    def tune(self, examples: Sequence[Question], predictions: Sequence[Prediction]) -> AnswerTask:
+        """The threshold that gives the best score."""
+        if not self.options.unanswerable or all(example.answers for example in examples):
+            return self
+        best = {p["id"]: p["candidates"][0]["text"] if p["candidates"] else "" for p in predictions}
+        margins = {prediction["id"]: prediction["null_margin"] for prediction in predictions}
+        measure: Literal["exact", "f1"] = "exact" if self.options.metric == "exact_match" else "f1"
+        chinese = self.options.language == "zh"
+        found = best_threshold(_golds(examples), best, margins, measure=measure, chinese=chinese)
+        return self.changed(null_threshold=found.threshold)
+
+
+def _golds(examples: Sequence[Question]) -> dict[str, list[str]]:
+    return {example.id: [answer.text for answer in example.answers or ()] for example in examples}
+
+
+def _encode_contexts(contexts: set[str], tokenizer: Tokenizer) -> dict[str, _Context]:
+    """Each distinct context once."""
+    listed = sorted(contexts)
+    found = {}
+    for context, encoding in zip(listed, tokenizer.encode_batch(listed), strict=True):
+        offsets = np.array(encoding.offsets[1:-1], np.int64).reshape(-1, 2)
+        found[context] = _Context(np.array(encoding.ids[1:-1], np.int32), offsets)
+    return found
+
+
+def _pieces_of(answers: Sequence[Answer], offsets: np.ndarray) -> tuple[int, int]:
+    """The first and last piece of the first answer; nowhere, where there is none."""
+    if not answers:
+        return 1, 0
+    start, end = answers[0].start, answers[0].start + len(answers[0].text)
+    return int(np.searchsorted(offsets[:, 1], start, side="right")), int(np.searchsorted(offsets[:, 0], end)) - 1
+
+
+def _read_table(name: str, columns: dict[str, Column], *, labelled: bool) -> Iterator[Question]:
+    seen: set[str] = set()
+    for row in read_rows(name, columns.values()):
+        question, context = row.text(columns.get("question", "question")), row.text(columns.get("context", "context"))
+        number = str(row.cells.get("id", f"line-{row.place.line}"))
+        if number in seen:
+            raise row.place.error(f"a second question with the id {number!r:.60}; correct it or remove the row")
+        seen.add(number)
+        yield Question(number, question, context, _answers(row, columns, context) if labelled else None)
+
+
+def _answers(row: Row, columns: dict[str, Column], context: str) -> tuple[Answer, ...]:
+    """The answer of a row; none where it is empty."""
+    answer = row.text(columns.get("answer", "answer"))
+    if not answer:
+        return ()
+    start = row.get(columns.get("start", "start"))
+    begin = int(start) if str(start).isdecimal() and len(str(start)) < 18 else -1  # more digits are no place in a text
+    if begin < 0 or context[begin : begin + len(answer)] != answer:
+        there = context.find(answer)
+        remedy = f"it stands at {there}" if there >= 0 else "it is not in the context at all"
+        raise row.place.error(f"the answer {answer!r:.60} is not at character {start!r:.20} of its context: {remedy}")
+    return (Answer(answer, begin),)

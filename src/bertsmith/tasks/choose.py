@@ -1,0 +1,149 @@
+"""`choose`: which of several continuations fits a text (SWAG, OpenBookQA and the like).
+
+Columns: `text`, `choices` (one column with a list, or several with commas between their names), `label`, and perhaps
+`prefix`, which begins every choice, as SWAG's second sentence does. A label is the number of the choice from 0, its
+letter from A, or the name that the list gives it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+
+from bertsmith.model.packing import Ragged
+from bertsmith.tasks import scores
+from bertsmith.tasks.tables import Column, Place, Row, read_rows
+from bertsmith.tasks.task import Criterion, Item, Prediction, Scores, Task, TaskBatch
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from torch import nn
+
+    from bertsmith.vocab.tokenizer import Tokenizer
+
+__all__ = ["ChoiceExample", "Choose"]
+
+_LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+
+
+@dataclass(frozen=True, slots=True)
+class ChoiceExample:
+    """A text and its continuations; `label` is the number of the right one."""
+
+    place: Place
+    text: str
+    choices: tuple[str, ...]
+    label: int | None
+
+
+class Choose(Task[ChoiceExample]):
+    """One of several."""
+
+    kind = "choose"
+    head = "choice"
+    metrics = ("accuracy",)
+    num_outputs = 1
+
+    def read(self, name: str, *, labelled: bool = True) -> Iterator[ChoiceExample]:
+        """The rows of a table."""
+        columns: dict[str, Column] = {"text": "text", "choices": "choices", "label": "label", **self.options.columns}
+        for row in read_rows(name, [c for c in columns.values() if "," not in str(c)]):
+            choices, names = _choices(row, columns)
+            if len(choices) < 2:
+                raise row.place.error(f"{len(choices)} choices; there must be two at least, or the row must go")
+            label = _number(row, row.get(columns["label"]), names, len(choices)) if labelled else None
+            yield ChoiceExample(row.place, row.text(columns["text"]), tuple(choices), label)
+
+    def encode(self, examples: Sequence[ChoiceExample], tokenizer: Tokenizer) -> list[Item]:
+        """One item a question: a sequence of text and choice for each choice."""
+        texts = [example.text for example in examples for _ in example.choices]
+        choices = [choice for example in examples for choice in example.choices]
+        encodings = iter(tokenizer.encode_batch(texts, choices, max_length=self.options.max_length))
+        items = []
+        for example in examples:
+            mine = [next(encodings) for _ in example.choices]
+            ids = tuple(np.array(encoding.ids, np.int32) for encoding in mine)
+            types = tuple(np.array(encoding.type_ids, np.int32) for encoding in mine)
+            items.append(Item(ids, types, None if example.label is None else np.array([example.label])))
+        return items
+
+    def logits(self, model: nn.Module, batch: TaskBatch) -> torch.Tensor:
+        """(G, C): the scores of a question's choices; -inf where it has fewer than others."""
+        ragged = Ragged.of(batch.groups, batch.input_ids.device)
+        grid = ragged.pad(model(batch.input_ids, batch.token_type_ids, batch.lengths))
+        return grid if ragged.mask is None else grid.masked_fill(ragged.mask < 0, float("-inf"))
+
+    def loss(self, logits: torch.Tensor, batch: TaskBatch, criterion: Criterion) -> torch.Tensor:
+        """Cross-entropy among the choices; smoothing is over those that a question has."""
+        assert batch.targets is not None
+        hard = F.cross_entropy(logits.float(), batch.targets, reduction="sum")
+        if not criterion.smoothing:
+            return hard
+        logs = logits.float().log_softmax(1)
+        even = logs.masked_fill(logs.isinf(), 0.0).sum(1) / batch.groups.to(logs)
+        return (1 - criterion.smoothing) * hard - criterion.smoothing * even.sum()
+
+    def outputs(self, logits: torch.Tensor, batch: TaskBatch) -> list[np.ndarray]:
+        """(C,) probabilities of a question's choices."""
+        shares = logits.float().softmax(1).cpu().numpy()
+        return [row[:count] for row, count in zip(shares, batch.groups.tolist(), strict=True)]
+
+    def decode(
+        self, examples: Sequence[ChoiceExample], items: Sequence[Item], outputs: Sequence[np.ndarray]
+    ) -> list[Prediction]:
+        """The likeliest choice, by number and text, and the probabilities of all."""
+        del items
+        return [
+            {"choice": int(shares.argmax()), "text": example.choices[int(shares.argmax())],
+             "score": float(shares.max()), "scores": [float(share) for share in shares]}
+            for example, shares in zip(examples, outputs, strict=True)
+        ]  # fmt: skip
+
+    def score(self, examples: Sequence[ChoiceExample], predictions: Sequence[Prediction]) -> Scores:
+        """How many are right."""
+        right = [str(example.label) for example in examples]
+        return {"accuracy": scores.accuracy(right, [str(prediction["choice"]) for prediction in predictions])}
+
+
+def _choices(row: Row, columns: dict[str, Column]) -> tuple[list[str], list[str]]:
+    """The choices of a row, and their names where it gives them names."""
+    prefix = row.text(columns["prefix"]) + " " if "prefix" in columns else ""
+    where = str(columns["choices"]).split(",")
+    if len(where) > 1:
+        cells: list[Any] = [row.get(int(name) if name.isdigit() else name) for name in where]
+    else:
+        cells = row.get(columns["choices"])
+        if not isinstance(cells, list):
+            raise row.place.error(
+                f"column {columns['choices']!r} holds no list; name several columns with commas: --column choices=A,B"
+            )
+    names = [str(cell.get("label", "")) for cell in cells if isinstance(cell, dict)]
+    texts: list[str] = []
+    for cell in cells:
+        text = cell.get("text") if isinstance(cell, dict) else cell
+        if not isinstance(text, str):
+            raise row.place.error(f"a choice is {text!r:.60}, not text; correct it or remove the row")
+        texts.append(prefix + text)
+    return texts, names if len(set(names)) == len(texts) else []
+
+
+def _number(row: Row, label: Any, names: list[str], count: int) -> int:
+    """The number of the right choice."""
+    shown = str(label)
+    number = -1
+    if names:
+        number = names.index(shown) if shown in names else -1
+    elif shown.isdecimal() and len(shown) < 9:  # more digits are no number of a choice
+        number = int(shown)
+    elif len(shown) == 1:
+        number = _LETTERS.find(shown)
+    if not 0 <= number < count:
+        letters = f", or A to {_LETTERS[count - 1]}" if count <= len(_LETTERS) else ""
+        known = ", ".join(names) or f"0 to {count - 1}{letters}"
+        raise row.place.error(f"the label {label!r:.60} is none of the choices ({known}); correct it")
+    return number

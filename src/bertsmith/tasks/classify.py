@@ -1,0 +1,213 @@
+"""`classify`: a class, or several, for a text or a pair of texts."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from pydantic import Field
+
+from bertsmith.errors import ConfigError
+from bertsmith.model.heads import Classifier
+from bertsmith.tasks import scores
+from bertsmith.tasks.task import Criterion, Item, Prediction, Scores, Task, TaskBatch
+from bertsmith.tasks.texts import TextExample, TextOptions, encode_texts, read_texts
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from torch import nn
+
+    from bertsmith.vocab.tokenizer import Tokenizer
+
+__all__ = ["Classify", "ClassifyOptions", "TextTask"]
+
+
+class ClassifyOptions(TextOptions):
+    """`multilabel`: any number of classes a text, apart by `separator` in a table; those above `threshold` are named.
+
+    `positive` is the class whose F1 is meant where there are two; the second, if nothing else is said.
+    """
+
+    as_text: ClassVar[frozenset[str]] = frozenset({"separator", "positive"})
+
+    multilabel: bool = False
+    separator: Annotated[str, Field(min_length=1)] = "|"
+    threshold: Annotated[float, Field(gt=0.0, lt=1.0)] = 0.5
+    positive: str | None = None
+
+
+class TextTask(Task[TextExample]):
+    """What `classify` and `regress` share: sequences in, a row of logits an item."""
+
+    head = "classification"
+    Options = TextOptions
+    options: TextOptions
+
+    def read(self, name: str, *, labelled: bool = True) -> Iterator[TextExample]:
+        """A table with the columns text, pair (perhaps) and label."""
+        return read_texts(name, self.options.columns, labelled=labelled)
+
+    def encode(self, examples: Sequence[TextExample], tokenizer: Tokenizer) -> list[Item]:
+        """One item an example; of several sequences where long text is cut into segments."""
+        sequences = encode_texts(examples, tokenizer, self.options.max_length, self.options.long)
+        return [
+            Item(ids, types, self.target(example)) for example, (ids, types) in zip(examples, sequences, strict=True)
+        ]
+
+    def target(self, example: TextExample) -> np.ndarray | None:
+        """What the model should say; None where the example does not tell."""
+        raise NotImplementedError
+
+    def logits(self, model: nn.Module, batch: TaskBatch) -> torch.Tensor:
+        """(G, C)."""
+        assert isinstance(model, Classifier)
+        groups = batch.groups if self.options.long.mode == "segments" else None
+        return model(batch.input_ids, batch.token_type_ids, batch.lengths, groups)
+
+    def attach(self, model: nn.Module, *, seed: int = 0) -> None:
+        """The pooling of segments."""
+        assert isinstance(model, Classifier)
+        long, now = self.options.long, model.segments
+        if long.mode == "segments" and (now is None or now.how != long.pool):
+            model.join_segments(long.pool, seed=seed)
+
+
+class Classify(TextTask):
+    """Classes by name."""
+
+    kind = "classify"
+    metrics = ("accuracy", "f1", "macro_f1", "micro_f1", "matthews")
+    Options = ClassifyOptions
+    options: ClassifyOptions
+
+    def __init__(self, options: ClassifyOptions, labels: Sequence[str] = ()) -> None:
+        super().__init__(options, labels)
+        if options.multilabel and options.metric == "matthews":
+            raise ConfigError("metric: matthews is for one class a text, not for several; take f1")
+        if self.labels and options.positive not in (None, *self.labels):
+            raise ConfigError(f"positive: {options.positive!r} is not one of the classes {', '.join(self.labels):.200}")
+
+    def read(self, name: str, *, labelled: bool = True) -> Iterator[TextExample]:
+        """See `TextTask`; of several classes a text may have none."""
+        return read_texts(name, self.options.columns, labelled=labelled, may_be_empty=self.options.multilabel)
+
+    def find_labels(self, examples: Iterable[TextExample]) -> tuple[str, ...]:
+        """All that occur, numbers in their order, other names by alphabet; or as the options have them."""
+        if self.options.labels is not None:
+            return self.options.labels
+        found = {name for example in examples for name in self._names(example)}
+        return tuple(sorted(found, key=_numbers_first))
+
+    def target(self, example: TextExample) -> np.ndarray | None:
+        """(1,) the number of the class, or (1, C) which of them."""
+        if example.label is None:
+            return None
+        numbers = [self._number(name, example) for name in self._names(example)]
+        if not self.options.multilabel:
+            return np.array(numbers)
+        chosen = np.zeros((1, len(self.labels)), np.float32)
+        chosen[0, numbers] = 1
+        return chosen
+
+    def loss(self, logits: torch.Tensor, batch: TaskBatch, criterion: Criterion) -> torch.Tensor:
+        """Cross-entropy, of each class alone where there may be several."""
+        assert batch.targets is not None
+        weights = None if criterion.class_weights is None else logits.new_tensor(criterion.class_weights)
+        if self.options.multilabel:
+            wanted = batch.targets * (1 - criterion.smoothing) + criterion.smoothing / 2
+            losses = F.binary_cross_entropy_with_logits(logits.float(), wanted, pos_weight=weights, reduction="none")
+            return losses.mean(1).sum()
+        return F.cross_entropy(
+            logits.float(), batch.targets, weight=weights, label_smoothing=criterion.smoothing, reduction="sum"
+        )
+
+    @property
+    def problem_type(self) -> str:
+        """See `Task`."""
+        return "multi_label_classification" if self.options.multilabel else "single_label_classification"
+
+    def balance(self, items: Sequence[Item]) -> tuple[float, ...]:
+        """Of several classes a text: how many texts are without each, for one that has it."""
+        if not self.options.multilabel:
+            return super().balance(items)
+        have = np.concatenate([item.targets for item in items]).sum(0)
+        return tuple(((len(items) - have) / have.clip(1)).clip(1e-3).tolist())
+
+    def weigh(self, items: Sequence[Item], criterion: Criterion) -> float:
+        """The number of items where classes are each on their own."""
+        return float(len(items)) if self.options.multilabel else super().weigh(items, criterion)
+
+    def outputs(self, logits: torch.Tensor, batch: TaskBatch) -> list[np.ndarray]:
+        """(C,) probabilities."""
+        del batch
+        shares = logits.float().sigmoid() if self.options.multilabel else logits.float().softmax(1)
+        return list(shares.cpu().numpy())
+
+    def decode(
+        self, examples: Sequence[TextExample], items: Sequence[Item], outputs: Sequence[np.ndarray]
+    ) -> list[Prediction]:
+        """The likeliest class and its probability, or all classes above the threshold; and the probabilities of all."""
+        del examples, items
+        return [self._predict(shares) for shares in outputs]
+
+    def _predict(self, shares: np.ndarray) -> Prediction:
+        each = {label: float(share) for label, share in zip(self.labels, shares, strict=True)}
+        if self.options.multilabel:
+            chosen = [label for label, share in each.items() if share > self.options.threshold]
+            return {"labels": chosen, "scores": each}
+        best = self.labels[int(shares.argmax())]
+        return {"label": best, "score": each[best], "scores": each}
+
+    def score(self, examples: Sequence[TextExample], predictions: Sequence[Prediction]) -> Scores:
+        """Accuracy, F1 and, where there is one class a text, Matthews' correlation."""
+        if self.options.multilabel:
+            golds = [set(self._names(example)) for example in examples]
+            named = [set(prediction["labels"]) for prediction in predictions]
+            return {
+                "accuracy": sum(gold == guess for gold, guess in zip(golds, named, strict=True)) / len(golds),
+                "f1": scores.multilabel_f1(golds, named, average="micro"),
+                "micro_f1": scores.multilabel_f1(golds, named, average="micro"),
+                "macro_f1": scores.multilabel_f1(golds, named, average="macro"),
+            }
+        right = [str(example.label) for example in examples]
+        guesses = [prediction["label"] for prediction in predictions]
+        macro = scores.macro_f1(right, guesses)
+        two = len(self.labels) == 2
+        positive = self.options.positive or (self.labels[1] if two else None)
+        return {
+            "accuracy": scores.accuracy(right, guesses),
+            "f1": scores.binary_f1(right, guesses, positive) if positive is not None else macro,
+            "macro_f1": macro,
+            "micro_f1": scores.micro_f1(right, guesses),
+            "matthews": scores.matthews(right, guesses),
+        }
+
+    def _names(self, example: TextExample) -> list[str]:
+        """The classes of an example, as the file has them."""
+        label: Any = example.label
+        if not self.options.multilabel:
+            if isinstance(label, list | dict):
+                raise example.place.error(f"the label is {label!r:.60}, not one class; for several: --multilabel")
+            return [str(label)]
+        if isinstance(label, list):
+            return [str(name) for name in label]
+        return [name.strip() for name in str(label).split(self.options.separator) if name.strip()]
+
+    def _number(self, name: str, example: TextExample) -> int:
+        try:
+            return self.labels.index(name)
+        except ValueError:
+            known = ", ".join(self.labels)
+            raise example.place.error(
+                f"the label {name!r:.60} is not one that training knows ({known:.200}); correct it or remove the row"
+            ) from None
+
+
+def _numbers_first(name: str) -> tuple[int, float, str]:
+    try:
+        return 0, float(name), name
+    except ValueError:
+        return 1, 0.0, name

@@ -1,0 +1,87 @@
+"""CoNLL columns: a word a line, its tag in the last column, a blank line between sentences.
+
+`-DOCSTART-` begins a document. Columns are apart by tabs, or by white space where there is no tab.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from bertsmith.errors import ConfigError
+from bertsmith.tasks.tables import Column, Place, numbered_lines
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+__all__ = ["Sentence", "check_tag", "read_conll"]
+
+_TAG = re.compile(r"O|[BIES]-\S+|[BI]")
+
+
+@dataclass(frozen=True, slots=True)
+class Sentence:
+    """The words of a sentence, their tags where the file has them, and the number of its document."""
+
+    place: Place
+    words: tuple[str, ...]
+    tags: tuple[str, ...] | None
+    document: int
+
+
+def read_conll(name: str, word: Column = 1, tag: Column | None = -1) -> Iterator[Sentence]:
+    """The sentences of a file; `word` and `tag` number the columns from 1, or from the end where negative."""
+    lines: list[tuple[Place, list[str]]] = []
+    document, width, found = 0, None, False
+    for column in (word, tag):
+        if column is not None and (not isinstance(column, int) or column == 0):
+            raise ConfigError(f"columns: those of CoNLL have numbers, from 1 or from -1 at the end, not {column!r:.60}")
+    for place, line in _with_end(name):
+        text = line.rstrip()
+        cells = [cell for cell in (text.split("\t") if "\t" in text else text.split()) if cell]
+        ends = not cells or cells[0] == "-DOCSTART-"
+        if ends and lines:
+            found = True
+            yield _sentence(lines, word, tag, document)
+            lines = []
+        if ends:
+            document += len(cells) > 0
+            continue
+        width = width or len(cells)
+        if len(cells) != width:
+            raise place.error(f"{len(cells)} columns, not {width} as in the first line; correct or remove it")
+        lines.append((place, cells))
+    if not found:
+        raise Place(name, 1).error("is empty")
+
+
+def _with_end(name: str) -> Iterator[tuple[Place, str]]:
+    place = Place(name, 1)
+    for place, line in numbered_lines(name):
+        yield place, line
+    yield place, ""
+
+
+def _sentence(lines: list[tuple[Place, list[str]]], word: Column, tag: Column | None, document: int) -> Sentence:
+    words = tuple(_cell(place, cells, word) for place, cells in lines)
+    if tag is None:
+        return Sentence(lines[0][0], words, None, document)
+    tags = tuple(_cell(place, cells, tag) for place, cells in lines)
+    for (place, _), name in zip(lines, tags, strict=True):
+        check_tag(place, name)
+    return Sentence(lines[0][0], words, tags, document)
+
+
+def check_tag(place: Place, name: str) -> None:
+    """Refuse what is no tag of an entity."""
+    if not _TAG.fullmatch(name):
+        raise place.error(f"{name!r:.40} is not a tag (O, B-NAME, I-NAME, E-NAME or S-NAME); is it the tag column?")
+
+
+def _cell(place: Place, cells: list[str], column: Column) -> str:
+    number = int(column)  # which `read_conll` has checked
+    index = number - 1 if number > 0 else number
+    if not -len(cells) <= index < len(cells) or (number == -1 and len(cells) == 1):
+        raise place.error(f"{len(cells)} columns, so there is no column {column}")
+    return cells[index]

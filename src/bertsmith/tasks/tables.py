@@ -1,0 +1,232 @@
+"""Rows of a task's file, whatever it is: TSV, CSV, JSON lines or Parquet, by the names or numbers of its columns.
+
+TSV is cut at tabs and nothing else, as GLUE's files are: a quotation mark is a character like others. CSV follows the
+usual quoting. A number counts columns from 1 and means that the first line is data; a name means that it is a header.
+In JSON a dot leads inside: `question.stem`.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+import sys
+from contextlib import nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from bertsmith.errors import DataError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from typing import BinaryIO
+
+__all__ = ["Column", "Place", "Row", "has_lone_surrogate", "is_plain_text", "numbered_lines", "opened", "read_rows"]
+
+Column = str | int
+_SUFFIXES = {".tsv": "tsv", ".txt": "lines", ".csv": "csv", ".jsonl": "jsonl", ".json": "jsonl", ".parquet": "parquet"}
+_MAX_CELL = 16 * 2**20
+_SURROGATE = re.compile("[\ud800-\udfff]")
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where in which file something stands."""
+
+    file: str
+    line: int
+
+    def __str__(self) -> str:
+        return f"{self.file}, line {self.line}"
+
+    def error(self, what: str) -> DataError:
+        """An error that begins with the place."""
+        return DataError(f"{self}: {what}")
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One line of a table."""
+
+    place: Place
+    cells: Mapping[Column, Any]
+
+    def has(self, column: Column) -> bool:
+        """Whether there is such a column."""
+        return _look_up(self.cells, column) is not _NOTHING
+
+    def get(self, column: Column) -> Any:
+        """What stands in a column."""
+        value = _look_up(self.cells, column)
+        if value is _NOTHING:
+            there = ", ".join(str(name) for name in self.cells)
+            raise self.place.error(f"no column {column!r}; there are {there:.200}: name one with --column FIELD=COLUMN")
+        return value
+
+    def text(self, column: Column) -> str:
+        """What stands in a column, if it is text."""
+        value = self.get(column)
+        if not isinstance(value, str):
+            raise self.place.error(f"column {column!r} holds {value!r:.60}, not text; correct it or remove the row")
+        return value
+
+
+_NOTHING = object()
+
+
+def _look_up(cells: Mapping[Column, Any], column: Column) -> Any:
+    if column in cells:
+        return cells[column]
+    value: Any = cells
+    for key in str(column).split("."):
+        if not isinstance(value, dict) or key not in value:
+            return _NOTHING
+        value = value[key]
+    return value
+
+
+def read_rows(name: str, columns: Iterable[Column] = ()) -> Iterator[Row]:
+    """The rows of a file, one after the other. `-` is standard input: JSON lines if it begins with a brace.
+
+    A `.txt` file, and other standard input, is one text a line; where columns are named it is TSV.
+    """
+    columns = list(columns)
+    numbered = any(isinstance(column, int) for column in columns)
+    kind = _kind_of(name)
+    if kind == "lines" and columns:
+        kind = "tsv"
+    if not kind:
+        raise DataError(f"{name}: is of no known kind; there are {', '.join(_SUFFIXES)}")
+    if kind == "parquet":
+        return _read_parquet(name, numbered)
+    if kind == "jsonl":
+        return _read_jsonl(name)
+    if kind == "lines":
+        return (Row(place, {"text": line.rstrip("\r\n")}) for place, line in numbered_lines(name))
+    return _table(name, _tsv_lines(name) if kind == "tsv" else _csv_lines(name), numbered)
+
+
+def is_plain_text(name: str) -> bool:
+    """Whether a file, or standard input, is one text a line: nothing says that it is a table, and it has no tab."""
+    if _kind_of(name) != "lines":
+        return False
+    if name == "-":
+        return b"\t" not in sys.stdin.buffer.peek(1).split(b"\n", 1)[0]  # type: ignore[union-attr]
+    with opened(name) as file:
+        return b"\t" not in file.readline()
+
+
+def _kind_of(name: str) -> str:
+    if name == "-":
+        return "jsonl" if sys.stdin.buffer.peek(1)[:1] == b"{" else "lines"  # type: ignore[union-attr]
+    return _SUFFIXES.get(Path(name).suffix.lower(), "")
+
+
+def has_lone_surrogate(text: str) -> bool:
+    """Whether a text has half of a character, as JSON can write it and UTF-8 cannot."""
+    return not text.isascii() and _SURROGATE.search(text) is not None
+
+
+def numbered_lines(name: str) -> Iterator[tuple[Place, str]]:
+    """The lines of a file in UTF-8, with their places; only a line feed ends one, and it stays."""
+    shown = "standard input" if name == "-" else name
+    with nullcontext(sys.stdin.buffer) if name == "-" else opened(name) as file:
+        for number, data in enumerate(file, start=1):
+            place = Place(shown, number)
+            try:
+                yield place, data.decode("utf-8-sig" if number == 1 else "utf-8")
+            except UnicodeDecodeError as error:
+                raise place.error(f"is not UTF-8 (byte {error.start} of the line); convert the file first") from error
+
+
+def opened(name: str) -> BinaryIO:
+    """A file, open."""
+    try:
+        return Path(name).open("rb")
+    except OSError as error:
+        raise DataError(f"{name}: cannot be read ({error.strerror})") from error
+
+
+def _tsv_lines(name: str) -> Iterator[tuple[Place, list[str]]]:
+    for place, line in numbered_lines(name):
+        if text := line.rstrip("\r\n"):
+            yield place, text.split("\t")
+
+
+def _csv_lines(name: str) -> Iterator[tuple[Place, list[str]]]:
+    csv.field_size_limit(_MAX_CELL)
+    reader = csv.reader((line for _, line in numbered_lines(name)), strict=True)
+    line = 1
+    while True:
+        try:
+            cells = next(reader, None)
+        except csv.Error as error:
+            raise Place(name, line).error(f"is not CSV ({error})") from error
+        if cells is None:
+            return
+        if cells:
+            yield Place(name, line), cells
+        line = reader.line_num + 1
+
+
+def _table(name: str, lines: Iterator[tuple[Place, list[str]]], numbered: bool) -> Iterator[Row]:
+    """Rows of equal length; the first one names the columns unless these are numbered."""
+    header: Sequence[Column] | None = None
+    for place, cells in lines:
+        if header is None:
+            header = range(1, len(cells) + 1) if numbered else _header(place, cells)
+            if not numbered:
+                continue
+        if len(cells) != len(header):
+            raise place.error(f"{len(cells)} columns, not {len(header)} as in the first line; correct or remove it")
+        yield Row(place, dict(zip(header, cells, strict=True)))
+    if header is None:
+        raise Place(name, 1).error("is empty")
+
+
+def _header(place: Place, names: list[str]) -> list[str]:
+    names = [name.strip() for name in names]
+    if len(set(names)) < len(names):
+        raise place.error("two columns have the same name; if this line is data, name columns by number")
+    return names
+
+
+def _read_jsonl(name: str) -> Iterator[Row]:
+    empty = True
+    for place, line in numbered_lines(name):
+        if not line.strip():
+            continue
+        empty = False
+        try:
+            cells = json.loads(line)
+        except (ValueError, RecursionError) as error:
+            raise place.error(f"is not JSON ({error}); correct or remove the line") from error
+        if not isinstance(cells, dict):
+            raise place.error(f"expected a JSON object, found {type(cells).__name__}; correct or remove the line")
+        if "\\u" in line and has_lone_surrogate(json.dumps(cells, ensure_ascii=False)):
+            raise place.error("holds half a surrogate pair, which is no character; correct or remove the line")
+        yield Row(place, cells)
+    if empty:
+        raise Place(name, 1).error("is empty")
+
+
+def _read_parquet(name: str, numbered: bool) -> Iterator[Row]:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    line = 0
+    try:
+        with opened(name) as source, pq.ParquetFile(source) as file:
+            columns: Sequence[Column] = file.schema_arrow.names
+            if numbered:
+                columns = range(1, len(columns) + 1)
+            for batch in file.iter_batches():
+                for number in range(batch.num_rows):
+                    values = [column[number].as_py() for column in batch.columns]
+                    line += 1
+                    yield Row(Place(name, line), dict(zip(columns, values, strict=True)))
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
+        raise Place(name, line + 1).error(f"is not Parquet, or is damaged ({error})".replace("\n", " ")) from error
+    if not line:
+        raise Place(name, 1).error("is empty")

@@ -1,0 +1,142 @@
+"""A text, or two, and a label: what `classify` and `regress` read, and how a text that is too long is cut.
+
+Long text (`--long`): `head` keeps its beginning, `tail` its end, `head+tail` some of both (`--head` pieces of the
+beginning, the rest from the end; 128 and 382 in Sun et al., 2019), `segments` all of it, in sequences of equal size
+that share a batch and are joined after the encoder (`--pool`). Without it the longer of two texts is cut until both
+fit.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import numpy as np
+from pydantic import Field
+
+from bertsmith.settings import Strict
+from bertsmith.tasks.tables import Column, Place, Row, is_plain_text, read_rows
+from bertsmith.tasks.task import TaskOptions, packed_ids
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from bertsmith.vocab.tokenizer import Tokenizer
+
+__all__ = ["LongOptions", "TextExample", "TextOptions", "column_of", "encode_texts", "read_texts"]
+
+LongMode = Literal["head", "tail", "head+tail", "segments"]
+Pool = Literal["max", "mean", "attention"]
+Sequences = tuple[tuple[np.ndarray, ...], tuple[np.ndarray, ...]]  # ids and segments, one array a sequence
+
+# How people call their columns, the likeliest first.
+_USUAL = {
+    "text": ("text", "sentence", "text_a", "sentence1", "question1", "question", "premise"),
+    "pair": ("pair", "text_b", "sentence2", "question2", "hypothesis"),
+    "label": ("label", "labels", "score", "gold_label"),
+}
+
+
+class LongOptions(Strict):
+    """What becomes of a text that does not fit; `head` counts pieces, `pool` says how segments are joined."""
+
+    mode: LongMode | None = None
+    pool: Pool = "max"
+    head: Annotated[int, Field(ge=1)] = 128
+
+
+class TextOptions(TaskOptions):
+    """Of tasks on texts."""
+
+    long: LongOptions = Field(default_factory=LongOptions)
+
+
+@dataclass(frozen=True, slots=True)
+class TextExample:
+    """A text, perhaps a second one, and what is right, as the file has it."""
+
+    place: Place
+    text: str
+    pair: str | None
+    label: Any
+
+
+def column_of(row: Row, field: str, columns: dict[str, Column]) -> Column | None:
+    """The column of a field: as told, or by its usual names; None where there is none."""
+    if field in columns:
+        return columns[field]
+    return next((name for name in _USUAL.get(field, (field,)) if row.has(name)), None)
+
+
+def read_texts(
+    name: str, columns: dict[str, Column], *, labelled: bool, may_be_empty: bool = False
+) -> Iterator[TextExample]:
+    """The rows of a table as texts; labels are left out where nobody asked for them. Plain lines have no columns."""
+    chosen: dict[str, Column | None] | None = None
+    if not labelled and is_plain_text(name):
+        columns = {}
+    for row in read_rows(name, columns.values()):
+        if chosen is None:
+            chosen = {field: column_of(row, field, columns) for field in ("text", "pair", "label")}
+            for field in ("text", "label") if labelled else ("text",):
+                if chosen[field] is None:
+                    there = ", ".join(str(column) for column in row.cells)
+                    raise row.place.error(
+                        f"which column is the {field}? There are {there:.200}; name it with --column {field}=…"
+                    )
+        text, pair, label = chosen["text"], chosen["pair"], chosen["label"]
+        assert text is not None
+        found = row.get(label) if labelled and label is not None else None
+        if labelled and (found is None or (found == "" and not may_be_empty)):
+            raise row.place.error(f"column {label!r} is empty; write the label, or remove the row")
+        yield TextExample(row.place, row.text(text), None if pair is None else row.text(pair), found)
+
+
+def encode_texts(
+    examples: Sequence[TextExample], tokenizer: Tokenizer, max_length: int, long: LongOptions
+) -> list[Sequences]:
+    """The sequences of each example: ids and segments."""
+    if long.mode is not None:
+        return [_cut_long(example, tokenizer, max_length, long) for example in examples]
+    made: list[Sequences] = []
+    texts = [example.text for example in examples]
+    if all(example.pair is None for example in examples):
+        for ids in tokenizer.encode_ids(texts, max_length=max_length):
+            made.append(((np.array(ids, np.int32),), (np.zeros(len(ids), np.int32),)))
+        return made
+    pairs = [example.pair or "" for example in examples]
+    for encoding in tokenizer.encode_batch(texts, pairs, max_length=max_length):
+        made.append(((np.array(encoding.ids, np.int32),), (np.array(encoding.type_ids, np.int32),)))
+    return made
+
+
+def _cut_long(example: TextExample, tokenizer: Tokenizer, max_length: int, long: LongOptions) -> Sequences:
+    """The first text as `long` has it; the second, where there is one, goes with every sequence, up to half of it."""
+    pieces = np.array(tokenizer.encode_ids([example.text])[0][1:-1], np.int32)
+    second: list[np.ndarray] = []
+    room = max_length - 2
+    if example.pair is not None:
+        second = [np.array(tokenizer.encode_ids([example.pair])[0][1:-1], np.int32)[: (max_length - 3) // 2]]
+        room -= len(second[0]) + 1
+    sequences = [packed_ids(tokenizer, part, *second) for part in _parts(pieces, room, long)]
+    return tuple(ids for ids, _ in sequences), tuple(types for _, types in sequences)
+
+
+def _parts(pieces: np.ndarray, room: int, long: LongOptions) -> list[np.ndarray]:
+    """The pieces that are read, in sequences of at most `room`.
+
+    >>> [part.tolist() for part in _parts(np.arange(7), 3, LongOptions(mode="segments"))]
+    [[0, 1, 2], [3, 4], [5, 6]]
+    >>> _parts(np.arange(7), 3, LongOptions(mode="head+tail", head=1))[0].tolist()
+    [0, 5, 6]
+    """
+    if len(pieces) <= room:
+        return [pieces]
+    if long.mode == "segments":
+        return np.array_split(pieces, -(-len(pieces) // room))
+    if long.mode == "head":
+        return [pieces[:room]]
+    if long.mode == "tail":
+        return [pieces[-room:]]
+    head = min(long.head, room - 1)
+    return [np.concatenate((pieces[:head], pieces[head - room :]))]
