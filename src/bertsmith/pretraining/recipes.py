@@ -33,13 +33,13 @@ def faithful() -> Settings:
 
 
 def modern() -> Settings:
-    """What reaches a given loss soonest here, with the architecture unchanged (benchmarks/recipes.py tries it)."""
+    """What reaches a given loss soonest here, with the architecture unchanged (docs/results/recipes.md)."""
     return Settings(
         pairs="balanced",
         masking=Masking(kind="word"),
         dropout=0.0,
         optimizer=OptimizerSettings(kind="muon", rate=2e-3, betas=(0.9, 0.98)),
-        schedule=ScheduleSettings(kind="one_cycle", warmup=0.1),
+        schedule=ScheduleSettings(kind="linear", warmup=0.1),
         batch=BatchSettings(tokens=2048),
     )
 
