@@ -7,9 +7,9 @@ of each; its learning rate ends at zero there. The figure is the loss of masked 
 
 The base is the recipe as it was before this table, with a cosine (`one_cycle`). Of what came out better, linear decay
 went into `modern`; shorter examples first did not, because lengths are the user's (`--phases`), 128 and then 512 if
-nothing is said. What differs by less than about 0.01 differs no more than the seeds do. Not tried: token dropping in the
-middle layers and progressive stacking. Updating only the embedding rows that occur has nothing to gain here: the output
-layer is tied to them and gives every row a gradient.
+nothing is said. What differs by less than about 0.01 differs no more than the seeds do. Not tried: token dropping in
+the middle layers and progressive stacking. Updating only the embedding rows that occur has nothing to gain here: the
+output layer is tied to them and gives every row a gradient.
 """
 
 from __future__ import annotations

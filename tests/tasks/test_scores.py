@@ -8,7 +8,7 @@ import warnings
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from scipy import stats
 from sklearn import metrics
@@ -121,8 +121,7 @@ def test_examples_without_any_label_score_nothing(average):
 def test_sets_of_labels_are_scored_as_scikit_learn_does(pairs):
     golds, guesses = [list(side) for side in zip(*pairs, strict=True)]
     classes = sorted(set().union(*golds, *guesses))
-    if not classes:
-        return
+    assume(len(classes) > 1)  # of one class alone scikit-learn makes something else
     table = MultiLabelBinarizer(classes=classes)
     gold_table, guess_table = table.fit_transform(golds), table.fit_transform(guesses)
     for average in ("micro", "macro"):

@@ -146,9 +146,8 @@ class FinetuneDisplay(TaskObserver):
 
     def on_evaluation(self, figures: dict[str, float], step: int) -> None:
         """Scores on the dev file; those of single classes are in the report."""
-        shown = [
-            f"{name} {percent(value)}" for name, value in figures.items() if name != "loss" and "_" not in name[2:]
-        ]
+        of_all = {name: value for name, value in figures.items() if name != "loss" and not name.startswith("f1_")}
+        shown = [f"{name} {percent(value)}" for name, value in of_all.items()]
         self.on_note(f"step {step:,}, dev: loss {figures['loss']:.3f}, {', '.join(shown)}")
 
     def on_note(self, text: str) -> None:

@@ -29,8 +29,8 @@ def predict(
     model
         A fine-tuned model or run folder, or a hub name.
     input
-        The file, in the form that the model was trained on but without labels; .txt is one text a line, - standard
-        input.
+        The file, in the form that the model was trained on but without labels; .txt is one text a line (for tags, one
+        word a line), - standard input.
     output
         Where to write; standard output if nothing is named.
     form

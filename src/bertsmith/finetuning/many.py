@@ -14,10 +14,10 @@ from dataclasses import dataclass, replace
 from itertools import product
 from typing import TYPE_CHECKING, Any
 
-from bertsmith.config import read_json
 from bertsmith.errors import InputError
 from bertsmith.finetuning.keeping import Observer
 from bertsmith.finetuning.request import read_request, take_up
+from bertsmith.finetuning.run import Result, finished
 from bertsmith.folders import new_folder, write_whole
 from bertsmith.settings import changed
 
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from bertsmith.finetuning.request import Request
-    from bertsmith.finetuning.run import Result
 
     RunOne = Callable[[Request, Path, Observer | None], Result]
 
@@ -86,27 +85,10 @@ def run_grid(request: Request, folder: Path, run_one: RunOne) -> Summary:
 
 def run_study(request: Request, folder: Path, count: int, run_one: RunOne, observer: Observer) -> Summary:
     """So many runs, each with settings that Optuna proposes from those before; hopeless ones are given up early."""
-    try:
-        import optuna
-        from optuna.storages.journal import JournalFileBackend
-    except ImportError as error:
-        raise InputError("--search optuna: Optuna is not installed: pip install 'bertsmith[search]'") from error
     if request.dev is None:
         raise InputError("--search: there is nothing to choose by; give a --dev file")
-    optuna.logging.set_verbosity(optuna.logging.WARNING)
-    is_new = not folder.exists()
-    folder.mkdir(parents=True, exist_ok=True)
-    metric = str(request.options["metric"])
-    backend = JournalFileBackend(str(folder / "study.journal"))
-    study = optuna.create_study(
-        storage=optuna.storages.JournalStorage(backend),
-        study_name="finetune",
-        direction="maximize",
-        load_if_exists=True,
-        pruner=optuna.pruners.MedianPruner(n_startup_trials=4),
-    )
-    num_before = len(study.trials)  # or a study that goes on would propose again what it began with
-    study.sampler = optuna.samplers.TPESampler(seed=(request.settings.seed + num_before) % 2**32)
+    is_new, metric = not folder.exists(), str(request.options["metric"])
+    optuna, study = _open_study(folder, request.settings.seed)
     stopped: list[str] = []
 
     def objective(trial: Any) -> float:
@@ -116,9 +98,9 @@ def run_study(request: Request, folder: Path, count: int, run_one: RunOne, obser
             "epochs": trial.suggest_int("epochs", 2, 4),
             "schedule.warmup": trial.suggest_float("schedule.warmup", 0.0, 0.2),
         }
-        place = folder / f"trial-{trial.number:03d}"
         trial.set_user_attr("changes", changes)
-        result = run_one(_with(request, changes), place, _Pruning(observer, trial, metric, optuna))
+        pruning = _Pruning(observer, trial, metric, optuna)
+        result = run_one(_with(request, changes), _place_of(trial, folder), pruning)
         if result.stopped_by is not None:
             stopped.append(result.stopped_by)
             trial.set_user_attr("stopped", result.stopped_by)
@@ -133,8 +115,8 @@ def run_study(request: Request, folder: Path, count: int, run_one: RunOne, obser
     ended = _trials_of(study, folder)
     for trial in ended:
         _check_same(_with(request, trial.changes), trial.folder)
-    for place in set(folder.glob("trial-*")) - {trial.folder for trial in ended}:  # of those stopped or killed
-        shutil.rmtree(place)
+    for place in {_place_of(trial, folder) for trial in study.trials} - {trial.folder for trial in ended}:
+        shutil.rmtree(place, ignore_errors=True)  # of those that were stopped or killed
     try:
         if len(ended) < count:
             study.optimize(objective, n_trials=count - len(ended), catch=(), callbacks=[forget])
@@ -145,10 +127,35 @@ def run_study(request: Request, folder: Path, count: int, run_one: RunOne, obser
     return _finish(folder, metric, _trials_of(study, folder), stopped[0] if stopped else None)
 
 
+def _open_study(folder: Path, seed: int) -> tuple[Any, Any]:
+    """Optuna, and the study of a folder: a new one, or the one that is there."""
+    try:
+        import optuna
+        from optuna.storages.journal import JournalFileBackend
+    except ImportError as error:
+        raise InputError("--search optuna: Optuna is not installed: pip install 'bertsmith[search]'") from error
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    folder.mkdir(parents=True, exist_ok=True)
+    study = optuna.create_study(
+        storage=optuna.storages.JournalStorage(JournalFileBackend(str(folder / "study.journal"))),
+        study_name="finetune",
+        direction="maximize",
+        load_if_exists=True,
+        pruner=optuna.pruners.MedianPruner(n_startup_trials=4),
+    )
+    num_before = len(study.trials)  # or a study that goes on would propose again what it began with
+    study.sampler = optuna.samplers.TPESampler(seed=(seed + num_before) % 2**32)
+    return optuna, study
+
+
+def _place_of(trial: Any, folder: Path) -> Path:
+    return folder / f"trial-{trial.number:03d}"
+
+
 def _trials_of(study: Any, folder: Path) -> list[Trial]:
     """Those that came to an end, or were given up; not what failed, or what a signal stopped or killed."""
     return [
-        Trial(trial.user_attrs["changes"], trial.user_attrs.get("scores"), folder / f"trial-{trial.number:03d}")
+        Trial(trial.user_attrs["changes"], trial.user_attrs.get("scores"), _place_of(trial, folder))
         for trial in study.trials
         if trial.state.name in ("COMPLETE", "PRUNED") and "stopped" not in trial.user_attrs
     ]
@@ -186,15 +193,14 @@ def _run_all(
     for number, change in enumerate(changes):
         place = folder / f"{name}-{number:03d}"
         asked = _with(request, change)
-        scores = _scores_of(place)
-        if scores is None:
-            result = run_one(asked, place, None)
-            if result.stopped_by is not None:
-                return Summary(folder, metric, trials, stopped_by=result.stopped_by)
-            scores = result.scores
-        else:
+        result = finished(place)
+        if result is not None:
             _check_same(asked, place)
-        trials.append(Trial(change, scores, place))
+        else:
+            result = run_one(asked, place, None)
+        if result.stopped_by is not None:
+            return Summary(folder, metric, trials, stopped_by=result.stopped_by)
+        trials.append(Trial(change, result.scores, place))
         if not keep_all:
             _forget_all_but_best(trials, metric)
     return _finish(folder, metric, trials, None)
@@ -212,16 +218,10 @@ def _check_same(asked: Request, folder: Path) -> None:
         raise InputError(f"{folder}: {error}") from error
 
 
-def _scores_of(folder: Path) -> dict[str, float] | None:
-    """Of a run that is finished."""
-    path = folder / "result.json"
-    return read_json(path)["scores"] if path.is_file() else None
-
-
 def _forget_all_but_best(trials: Sequence[Trial], metric: str) -> None:
     best = max((t for t in trials if t.scores), key=lambda t: (t.scores or {})[metric], default=None)
     for trial in trials:
-        shutil.rmtree(trial.folder / "checkpoints", ignore_errors=True)
+        shutil.rmtree(trial.folder / "checkpoints", ignore_errors=True)  # of one that was given up
         if trial is not best:
             shutil.rmtree(trial.folder / "model", ignore_errors=True)
 

@@ -7,7 +7,8 @@ A run folder is as that of pre-training, with `predictions.jsonl` (the dev file,
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, replace
+import shutil
+from dataclasses import asdict, dataclass, fields, replace
 from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any
@@ -16,11 +17,13 @@ import torch
 
 from bertsmith.bundle.folder import Bundle, open_model, write_bundle
 from bertsmith.bundle.resolve import find_model, load_bundle
-from bertsmith.errors import ConfigError, DataError, TokenizerError
+from bertsmith.config import read_json
+from bertsmith.errors import ConfigError, DataError, InputError, TokenizerError
 from bertsmith.finetuning.request import write_request
 from bertsmith.finetuning.work import FinetuningWork, Objective
 from bertsmith.folders import write_whole
 from bertsmith.model.encoder import initialise
+from bertsmith.model.heads import build
 from bertsmith.model.memory import keep_freed_memory
 from bertsmith.tasks.kinds import make_task
 from bertsmith.tasks.running import run_items
@@ -50,7 +53,7 @@ if TYPE_CHECKING:
     from bertsmith.train.distributed import World
     from bertsmith.train.signals import StopRequest
 
-__all__ = ["FinetuningRun", "Result"]
+__all__ = ["FinetuningRun", "Result", "finished"]
 
 _HEADS = ("classifier.", "qa_outputs.")
 
@@ -94,6 +97,8 @@ class FinetuningRun:
         self._check_length()
         assert self.bundle.tokenizer is not None
         self.tokenizer = self.bundle.tokenizer
+        for remark in self.task.remarks(examples):
+            observer.on_note(remark)
         self.train_split = Split(examples, self.task.encode(examples, self.tokenizer))
         self.dev_split: Split | None = None
         if request.dev is not None:
@@ -287,18 +292,33 @@ class FinetuningRun:
         if self.world.is_main:
             if not folder.exists():
                 self._publish(folder, weights, task, done.progress)
-            steps = {"steps": done.progress.step, "total": self.total, "items": len(self.train_split.items)}
-            text = json.dumps({"scores": scores, "metric": done.metric, **steps}, indent=2)
+            facts = {"total": self.total, "items": len(self.train_split.items), **asdict(done.progress)}
+            text = json.dumps({"scores": scores, "metric": done.metric, **facts}, indent=2)
             write_whole(self.folder / "result.json", lambda file: file.write(text.encode() + b"\n"))
+            shutil.rmtree(self.folder / "checkpoints")  # several times the model, and of no more use
         self.world.wait()
         return replace(done, scores=scores, model=folder)
 
     def _publish(self, folder: Path, weights: dict[str, torch.Tensor], task: Task[Any], progress: Progress) -> None:
-        model: BertModel = self.bundle.model.cpu()
+        model = build(self.config, task.head)  # that of the run may be in pieces over processes
+        task.attach(model)
         model.load_state_dict(weights)
         source = f"fine-tuned from {self.request.model} for {self.request.preset or task.kind}, {progress.step:,} steps"
         record = {"kind": task.kind, "options": task.options.model_dump(exclude={"labels"})}
         write_bundle(folder, Bundle(model, self.tokenizer, self.bundle.max_length, record), source=source)
+
+
+def finished(folder: Path) -> Result | None:
+    """How a run ended that is at its end; None for any other."""
+    path = folder / "result.json"
+    if not path.is_file():
+        return None
+    content = read_json(path)
+    try:
+        done = Progress(**{item.name: content[item.name] for item in fields(Progress)})
+        return Result(folder, done, content["scores"], content["metric"], folder / "model")
+    except (KeyError, TypeError) as error:
+        raise InputError(f"{path}: is not the result of a run ({error})") from error
 
 
 def _read(task: Task[Any], name: str, rows: int | None) -> list[Any]:

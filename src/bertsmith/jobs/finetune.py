@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Literal
 
@@ -9,7 +11,7 @@ from bertsmith.errors import ConfigError, InputError
 from bertsmith.finetuning.keeping import Observer
 from bertsmith.finetuning.many import Summary, run_grid, run_seeds, run_study
 from bertsmith.finetuning.request import Request, make_request, read_request, take_up
-from bertsmith.finetuning.run import FinetuningRun, Result
+from bertsmith.finetuning.run import FinetuningRun, Result, finished
 from bertsmith.jobs.settling import settle
 from bertsmith.train.distributed import joined
 from bertsmith.train.signals import listening
@@ -17,7 +19,17 @@ from bertsmith.train.signals import listening
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = ["Observer", "Request", "Result", "Search", "Summary", "finetune", "finetune_many", "make_request"]
+__all__ = [
+    "Observer",
+    "Request",
+    "Result",
+    "Search",
+    "Summary",
+    "finetune",
+    "finetune_many",
+    "make_request",
+    "refuse_several_processes",
+]
 
 Search = Literal["grid", "optuna"]
 
@@ -33,7 +45,10 @@ def finetune(
                 request, output, resume=resume, read=read_request, take_up=take_up, missing="model and files",
                 note=watcher.on_note,
             )  # fmt: skip
-        request = world.tell(request)
+        request, done = world.tell((request, finished(output) if world.is_main else None))
+        if done is not None:
+            watcher.on_note(f"{output}: is at its end already")
+            return replace(done, is_main=world.is_main)
         assert request is not None
         run = FinetuningRun(request, output, world, watcher)
         with listening() as stop:
@@ -56,6 +71,7 @@ def finetune_many(
     observer: Observer | None = None,
 ) -> Summary:
     """The same with several seeds, or a search for the best settings; each run is a folder in `output`."""
+    refuse_several_processes()
     if (seeds is None) == (search is None):
         raise ConfigError("give either a number of seeds or a search, one after the other")
     if (seeds is not None and seeds < 1) or trials < 1:
@@ -74,6 +90,12 @@ def finetune_many(
 
         write_report(output)
     return summary
+
+
+def refuse_several_processes() -> None:
+    """Many runs, one after the other, are decided on by one process."""
+    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+        raise ConfigError("several runs are not spread over processes; start them without torchrun, or one by one")
 
 
 def _run_one(request: Request, folder: Path, other: Observer | None, *, observer: Observer) -> Result:

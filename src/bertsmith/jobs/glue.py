@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from bertsmith.errors import InputError
-from bertsmith.jobs.finetune import finetune, make_request
+from bertsmith.jobs.finetune import finetune, make_request, refuse_several_processes
 from bertsmith.tasks.presets import GLUE, PRESETS
 
 if TYPE_CHECKING:
@@ -65,6 +65,7 @@ def glue(
     observer: Observer | None = None,
 ) -> GlueResult:
     """Fine-tune a model on each task in `data` (folders as GLUE names them), each into a folder of `output`."""
+    refuse_several_processes()
     if output.exists() and not resume:
         raise InputError(f"{output}: exists already; go on with --resume, or name a new folder")
     found = {name: _files(data, name) for name in GLUE}

@@ -84,6 +84,13 @@ class AnswerTask(Task[Question]):
             return read_squad(name, answered=labelled)
         return _read_table(name, self.options.columns, labelled=labelled)
 
+    def remarks(self, examples: Sequence[Question]) -> list[str]:
+        """Questions without an answer where one is always given."""
+        count = sum(not example.answers for example in examples)
+        if not count or self.options.unanswerable:
+            return []
+        return [f"{count:,} of {len(examples):,} questions have no answer, but one is always given; see --unanswerable"]
+
     def encode(self, examples: Sequence[Question], tokenizer: Tokenizer) -> list[Item]:
         """One item a window of a question's context."""
         contexts = _encode_contexts({example.context for example in examples}, tokenizer)

@@ -217,7 +217,7 @@ def _read_parquet(name: str, numbered: bool) -> Iterator[Row]:
 
     line = 0
     try:
-        with opened(name) as source, pq.ParquetFile(source) as file:
+        with opened(name) as source, pq.ParquetFile(source, page_checksum_verification=True) as file:
             columns: Sequence[Column] = file.schema_arrow.names
             if numbered:
                 columns = range(1, len(columns) + 1)

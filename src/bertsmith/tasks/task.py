@@ -151,6 +151,11 @@ class Task(ABC, Generic[Example]):
         del examples
         return ()
 
+    def remarks(self, examples: Sequence[Example]) -> list[str]:
+        """What a person should know of the training examples before they are trained on."""
+        del examples
+        return ["all examples are of one class"] if len(self.labels) == 1 else []
+
     @abstractmethod
     def read(self, name: str, *, labelled: bool = True) -> Iterator[Example]:
         """The examples of a file, one after the other; `labelled` says whether they must tell what is right."""

@@ -1,0 +1,404 @@
+"""Whole fine-tuning runs: they learn, keep the best, stop and go on exactly, and what they save others can open."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+
+import numpy as np
+import pytest
+import torch
+import transformers
+from safetensors.torch import load_file
+
+from bertsmith.errors import TrainingError
+from bertsmith.finetuning.keeping import Observer
+from bertsmith.finetuning.run import FinetuningRun
+from bertsmith.jobs.evaluate import evaluate
+from bertsmith.jobs.finetune import finetune
+from bertsmith.jobs.predict import open_task, predictions_of
+from bertsmith.tasks.answer_scores import score_answers
+from bertsmith.train.distributed import World
+from bertsmith.train.loop import Loop
+from bertsmith.train.metrics import read_log
+from finetuning.small_tasks import (
+    Watcher,
+    degrees,
+    pairs,
+    questions,
+    read_json_lines,
+    reviews,
+    riddles,
+    several,
+    tagged,
+    write_table,
+)
+
+DEEP = {"epochs": 20}
+
+
+def weights_of(folder):
+    return load_file(folder / "model" / "model.safetensors")
+
+
+def assert_same_weights(found, expected):
+    found, expected = weights_of(found), weights_of(expected)
+    assert found.keys() == expected.keys()
+    for name, weight in found.items():
+        assert torch.equal(weight, expected[name]), name
+
+
+@pytest.fixture
+def learn(ask, kinds, tmp_path):
+    """A run of a kind that learns its file by heart, judged on the same file."""
+
+    def run(kind, name="run", **changes):
+        file = kinds[kind][-1]
+        more = {"multilabel": {"task__multilabel": True}, "unanswerable": {"task__unanswerable": True}}.get(kind, {})
+        watcher = Watcher()
+        asked = ask(kind=kinds[kind][1], train=file, dev=file, **{**DEEP, **more, **changes})
+        return finetune(asked, tmp_path / name, observer=watcher), watcher
+
+    return run
+
+
+@pytest.mark.parametrize(
+    ("kind", "metric"),
+    [("classify", "accuracy"), ("pairs", "f1"), ("multilabel", "f1"), ("choose", "accuracy"), ("tag", "f1"),
+     ("answer", "exact_match"), ("unanswerable", "f1"), ("regress", "pearson")],
+)  # fmt: skip
+def test_every_kind_learns_a_small_file_by_heart(learn, kind, metric):
+    """The loss falls, the score rises to the top, and what is written is what the best model says."""
+    result, watcher = learn(kind, task__metric=metric)
+    assert sum(watcher.losses[-4:]) < 0.6 * sum(watcher.losses[:4])
+    assert result.scores[metric] > 0.99
+    assert result.metric == metric
+    best = max(watcher.evaluations, key=lambda each: each[1][metric])[0]
+    assert read_best(result.folder) == best
+    stored = json.loads((result.folder / "result.json").read_text())
+    assert (stored["scores"], stored["metric"], stored["step"]) == (result.scores, metric, result.progress.step)
+    ready = open_task(str(result.folder))
+    file = json.loads((result.folder / "config.json").read_text())["dev"]
+    found = list(predictions_of(ready, file, labelled=True))
+    written = read_json_lines(result.folder / "predictions.jsonl")
+    assert ready.task.score([example for example, _ in found], written) == pytest.approx(
+        {name: score for name, score in result.scores.items() if name != "loss"}
+    )
+    keys = ("label", "labels", "choice", "tags", "answer", "id")
+    said = [{name: each[name] for name in keys if name in each} for _, each in found]
+    assert said == [{name: each[name] for name in keys if name in each} for each in written]
+
+
+def read_best(folder):
+    assert not (folder / "checkpoints").exists()  # several times the model, and of no more use
+    return json.loads((folder / "result.json").read_text())["best_step"]
+
+
+def test_predictions_are_sensible_and_in_order(learn):
+    for kind in ("multilabel", "tag"):
+        written = read_json_lines(learn(kind, kind)[0].folder / "predictions.jsonl")
+        if kind == "multilabel":
+            assert [each["labels"] for each in written] == [classes for _, classes in several()]
+            continue
+        for (words, tags), each in zip(tagged(), written, strict=True):
+            assert each["tags"] == tags
+            found = [(entity["label"], entity["text"]) for entity in each["entities"]]
+            assert found == [("PER", " ".join(words[:2])), ("LOC", words[4])]
+
+
+def test_what_is_said_follows_the_tuned_threshold(learn):
+    """Also in the file of predictions and in the folder that is saved, here of a model that hardly learned."""
+    result, _ = learn("unanswerable", epochs=1)
+    threshold = json.loads((result.model / "bertsmith.json").read_text())["task"]["options"]["null_threshold"]
+    written = read_json_lines(result.folder / "predictions.jsonl")
+    assert all((each["answer"] == "") == (each["null_margin"] > threshold) for each in written)
+    assert any((each["null_margin"] > 0) != (each["null_margin"] > threshold) for each in written)
+    golds = {p["qas"][0]["id"]: [a["text"] for a in p["qas"][0]["answers"]] for p in questions(unanswerable=3)}
+    found = score_answers(golds, {each["id"]: each["answer"] for each in written})
+    assert (found.exact_match, found.f1) == (result.scores["exact_match"], result.scores["f1"])
+    dev = json.loads((result.folder / "config.json").read_text())["dev"]
+    assert evaluate(str(result.folder), data=dev)["exact_match"] == result.scores["exact_match"]
+
+
+# Stopping
+
+
+class Signalling(Watcher):
+    """Sends this process a signal at a step, as a scheduler would."""
+
+    def __init__(self, step, number=signal.SIGTERM):
+        super().__init__()
+        self.step, self.number = step, number
+
+    def on_step(self, values, progress, total):
+        super().on_step(values, progress, total)
+        if progress.step == self.step:
+            os.kill(os.getpid(), self.number)
+
+
+@pytest.mark.parametrize("kind", ["classify", "tag", "answer"])
+def test_a_run_that_was_stopped_goes_on_exactly(ask, kinds, tmp_path, kind):
+    """With dropout: weights, log and predictions bit for bit those of a run that nobody disturbed."""
+    file = kinds[kind][-1]
+    asked = ask(kind=kind, train=file, dev=file, epochs=4, dropout=0.2, layer_decay=0.9, batch__part=32)
+    whole = finetune(asked, tmp_path / "whole")
+    stopped = finetune(asked, tmp_path / "run", observer=Signalling(5))
+    assert (stopped.stopped_by, stopped.model, stopped.progress.step) == ("SIGTERM", None, 5)
+    assert not (tmp_path / "run" / "model").exists()
+    assert not (tmp_path / "run" / "result.json").exists()
+    again = finetune(None, tmp_path / "run", resume=True, observer=Signalling(9, signal.SIGUSR1))
+    assert (again.stopped_by, again.progress.step) == ("SIGUSR1", 9)
+    watcher = Watcher()
+    done = finetune(asked, tmp_path / "run", resume=True, observer=watcher)
+    assert watcher.notes == ["going on from step 9"]
+    assert watcher.steps == [10, 11, 12]
+    assert done.scores == whole.scores
+    assert_same_weights(tmp_path / "run", tmp_path / "whole")
+    names = ("loss", "rate", "norm", "f1", "accuracy", "exact_match")
+    logs = [
+        [{name: entry[name] for name in ("kind", "step", *names) if name in entry} for entry in read_log(path)]
+        for path in (tmp_path / "run" / "metrics.jsonl", tmp_path / "whole" / "metrics.jsonl")
+    ]
+    assert logs[0] == logs[1]
+    assert [entry["step"] for entry in logs[0] if entry["kind"] == "eval"] == [3, 6, 9, 12]
+    for name in ("predictions.jsonl", "examples.jsonl"):
+        assert (tmp_path / "run" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
+    ends = [json.loads((tmp_path / name / "result.json").read_text()) for name in ("run", "whole")]
+    assert {**ends[0], "seconds": 0} == {**ends[1], "seconds": 0}
+
+
+def test_a_run_that_was_killed_goes_on_from_its_last_checkpoint(ask, tmp_path, monkeypatch):
+    """Also from the very beginning, where there was none yet."""
+    whole = finetune(ask(epochs=4), tmp_path / "whole")
+    step = Loop.take_step
+
+    def run_until(number):
+        def killed(self, progress):
+            if progress.step == number:
+                raise KeyboardInterrupt  # nothing of the run has a say any more
+            return step(self, progress)
+
+        monkeypatch.setattr(Loop, "take_step", killed)
+        with pytest.raises(KeyboardInterrupt):
+            finetune(ask(epochs=4, checkpoint__every=4), tmp_path / "run", resume=(tmp_path / "run").exists())
+        monkeypatch.setattr(Loop, "take_step", step)
+
+    for number in (2, 7, 11):
+        run_until(number)
+    done = finetune(None, tmp_path / "run", resume=True)
+    assert done.progress.step == 12
+    assert done.scores == whole.scores
+    assert_same_weights(tmp_path / "run", tmp_path / "whole")
+
+
+def test_a_finished_run_is_not_trained_again(ask, tmp_path):
+    done = finetune(ask(), tmp_path / "run")
+    before = weights_of(tmp_path / "run")
+    watcher = Watcher()
+    again = finetune(ask(), tmp_path / "run", resume=True, observer=watcher)
+    assert watcher.steps == []
+    assert again.scores == done.scores
+    assert all(torch.equal(weight, before[name]) for name, weight in weights_of(tmp_path / "run").items())
+
+
+def test_patience_ends_a_run_and_the_best_is_kept(ask, tmp_path, monkeypatch):
+    """Of the scores 0.5, 0.75, 0.5, 0.75 the second is the best for two evaluations: that is the end."""
+    told = iter([0.5, 0.75, 0.5, 0.75])
+    real = FinetuningRun.evaluate
+    kept = {}
+
+    def evaluate(self, loop):
+        figures, predictions, task = real(self, loop)
+        if len(kept) < 4:  # then comes the one of the best model, at the end
+            score = next(told)
+            kept[score, len(kept)] = {name: weight.clone() for name, weight in loop.model.state_dict().items()}
+            figures["accuracy"] = score
+        return figures, predictions, task
+
+    monkeypatch.setattr(FinetuningRun, "evaluate", evaluate)
+    watcher = Watcher()
+    result = finetune(ask(epochs=9, patience=2, optimizer__rate=0.01), tmp_path / "run", observer=watcher)
+    assert [step for step, _ in watcher.evaluations] == [3, 6, 9, 12]
+    assert result.progress.step == 12
+    assert result.stopped_by is None
+    assert read_best(tmp_path / "run") == 6
+    published = open_task(str(tmp_path / "run")).model.state_dict()
+    for name, weight in kept[0.75, 1].items():
+        assert torch.equal(published[name], weight), name
+    assert not torch.equal(published["classifier.weight"], kept[0.75, 3]["classifier.weight"])
+
+
+def test_the_best_evaluation_is_kept_though_others_follow(ask, tmp_path, monkeypatch):
+    """Evaluations every two steps; the published model is that of the best, not of the last."""
+    watcher = Watcher()
+    asked = ask(epochs=6, evaluation__every=2, optimizer__rate=0.02, task__metric="matthews")
+    result = finetune(asked, tmp_path / "run", observer=watcher)
+    steps = [step for step, _ in watcher.evaluations]
+    assert steps == list(range(2, 19, 2))
+    best = max(figures["matthews"] for _, figures in watcher.evaluations)
+    first = next(step for step, figures in watcher.evaluations if figures["matthews"] == best)
+    assert read_best(tmp_path / "run") == first
+    assert result.scores["matthews"] == best
+    assert result.scores["loss"] == next(f["loss"] for s, f in watcher.evaluations if s == first)
+
+
+def test_without_a_dev_file_the_last_model_is_kept(ask, tmp_path, monkeypatch):
+    monkeypatch.setattr("bertsmith.finetuning.run.shutil.rmtree", lambda folder: None)
+    result = finetune(ask(dev=None, patience=1, epochs=3), tmp_path / "run")
+    assert result.scores == {}
+    assert result.progress.step == 9
+    assert not (tmp_path / "run" / "predictions.jsonl").exists()
+    last = load_file(tmp_path / "run" / "checkpoints" / "step-000009" / "model.safetensors")
+    published = open_task(str(tmp_path / "run")).model.state_dict()
+    assert all(torch.equal(published[name], weight) for name, weight in last.items())
+
+
+def test_a_loss_that_is_not_finite_ends_the_run_with_advice(ask, tmp_path):
+    with pytest.raises(TrainingError, match="the loss or its gradient is not finite at step"):
+        finetune(ask(optimizer__rate=1e30, optimizer__clip=1e30, epochs=9), tmp_path / "run")
+    assert not (tmp_path / "run" / "model").exists()
+
+
+def test_the_same_seed_gives_the_same_model_and_another_another(ask, tmp_path):
+    for name, seed in (("one", 0), ("two", 0), ("three", 1)):
+        finetune(ask(seed=seed, dropout=0.1), tmp_path / name)
+    assert_same_weights(tmp_path / "one", tmp_path / "two")
+    with pytest.raises(AssertionError):
+        assert_same_weights(tmp_path / "one", tmp_path / "three")
+
+
+@pytest.mark.parametrize(("kind", "pool"), [("classify", "attention"), ("regress", "mean")])
+def test_long_text_is_learned_from_all_of_its_segments(ask, tmp_path, kind, pool):
+    """What decides stands beyond the first segment; the pooling by attention is trained and saved."""
+    rows = [(f"{'the river was in rome . ' * 3}{text.split()[-1]}", label) for text, label in reviews(16)]
+    rows = [(text, label if kind == "classify" else float(label == "pos")) for text, label in rows]
+    path = write_table(tmp_path / "a.tsv", ("text", "label"), rows)
+    metric, files = "accuracy" if kind == "classify" else "pearson", {"kind": kind, "train": path, "dev": path}
+    changes = {"epochs": 40, "optimizer__rate": 1e-2, "task__metric": metric, "task__max_length": 14}
+    asked = ask(**files, **changes, task__long__mode="segments", task__long__pool=pool)
+    result = finetune(asked, tmp_path / "run")
+    assert result.scores[metric] > 0.9
+    head = ask(**files, **{**changes, "epochs": 4}, task__long__mode="head")
+    assert finetune(head, tmp_path / "head").scores[metric] < 0.6
+    ready = open_task(str(tmp_path / "run"))
+    assert ready.model.segments.how == pool
+    trained = (result.model / "bertsmith.safetensors").exists()
+    assert trained == (pool == "attention")
+    if trained:
+        begun = FinetuningRun(asked, tmp_path, World(), Observer()).bundle.model
+        assert not torch.equal(begun.segments.query.weight, ready.model.segments.query.weight)
+    again = evaluate(str(tmp_path / "run"), data=str(path))
+    assert again == pytest.approx({name: score for name, score in result.scores.items() if name != "loss"})
+
+
+# What others make of it
+
+
+@pytest.fixture
+def fine_tuned(ask, kinds, tmp_path):
+    def make(kind, **changes):
+        file = kinds[kind][-1]
+        more = {"multilabel": {"task__multilabel": True}}.get(kind, {})
+        asked = ask(kind=kinds[kind][1], train=file, dev=file, epochs=2, **more, **changes)
+        result = finetune(asked, tmp_path / "run")
+        config = json.loads((result.model / "config.json").read_text())
+        return result, config, read_json_lines(result.folder / "predictions.jsonl")
+
+    return make
+
+
+def encoded(folder, texts, pairs=None):
+    """As `transformers`' own tokenizer has them."""
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    return tokenizer(texts, pairs, padding=True, return_tensors="pt")
+
+
+@pytest.mark.parametrize("kind", ["classify", "pairs", "multilabel", "regress"])
+def test_transformers_opens_a_classifier_and_says_the_same(fine_tuned, kind):
+    result, config, predictions = fine_tuned(kind)
+    theirs = transformers.AutoModelForSequenceClassification.from_pretrained(result.model).eval()
+    assert type(theirs).__name__ == "BertForSequenceClassification"
+    labels = {
+        "classify": ["neg", "pos"],
+        "pairs": ["0", "1"],
+        "multilabel": ["person", "place"],
+        "regress": ["LABEL_0"],
+    }[kind]
+    assert config["id2label"] == {str(n): label for n, label in enumerate(labels)}
+    assert config["label2id"] == {label: n for n, label in enumerate(labels)}
+    problem = {"multilabel": "multi_label_classification", "regress": "regression"}.get(
+        kind, "single_label_classification"
+    )
+    assert config["problem_type"] == theirs.config.problem_type == problem
+    rows = {"classify": reviews, "pairs": pairs, "multilabel": several, "regress": degrees}[kind]()
+    second = [row[1] for row in rows] if kind == "pairs" else None
+    with torch.no_grad():
+        logits = theirs(**encoded(result.model, [row[0] for row in rows], second)).logits
+    if kind == "regress":
+        expected, found = logits[:, 0], [each["value"] for each in predictions]
+    else:
+        expected = logits.sigmoid() if kind == "multilabel" else logits.softmax(1)
+        found = [list(each["scores"].values()) for each in predictions]
+    np.testing.assert_allclose(np.array(found), expected.numpy(), rtol=1e-4, atol=1e-5)
+
+
+def test_transformers_opens_a_chooser_and_says_the_same(fine_tuned):
+    result, config, predictions = fine_tuned("choose")
+    theirs = transformers.AutoModelForMultipleChoice.from_pretrained(result.model).eval()
+    assert config["architectures"] == ["BertForMultipleChoice"]
+    for row, each in zip(riddles(), predictions, strict=True):
+        batch = encoded(result.model, [row["text"]] * len(row["choices"]), row["choices"])
+        with torch.no_grad():
+            shares = theirs(**{name: value[None] for name, value in batch.items()}).logits[0].softmax(0)
+        np.testing.assert_allclose(each["scores"], shares.numpy(), rtol=1e-4, atol=1e-5)
+        assert each["text"] == row["choices"][int(shares.argmax())]
+
+
+def test_transformers_opens_a_tagger_and_says_the_same(fine_tuned):
+    result, config, predictions = fine_tuned("tag")
+    theirs = transformers.AutoModelForTokenClassification.from_pretrained(result.model).eval()
+    assert list(config["id2label"].values()) == ["O", "B-LOC", "B-PER", "I-PER"]
+    tokenizer = transformers.AutoTokenizer.from_pretrained(result.model)
+    for (words, _), each in zip(tagged(), predictions, strict=True):
+        batch = tokenizer(words, is_split_into_words=True, return_tensors="pt")
+        with torch.no_grad():
+            best = theirs(**batch).logits[0].argmax(1).tolist()
+        firsts = [batch.word_ids().index(number) for number in range(len(words))]
+        assert [theirs.config.id2label[best[place]] for place in firsts] == each["tags"]
+
+
+def test_transformers_opens_an_answerer_and_says_the_same(fine_tuned):
+    result, config, predictions = fine_tuned("answer")
+    theirs = transformers.AutoModelForQuestionAnswering.from_pretrained(result.model).eval()
+    assert config["architectures"] == ["BertForQuestionAnswering"]
+    tokenizer = transformers.AutoTokenizer.from_pretrained(result.model)
+    for paragraph, each in zip(questions(), predictions, strict=True):
+        context = paragraph["context"]
+        batch = tokenizer(paragraph["qas"][0]["question"], context, return_tensors="pt", return_offsets_mapping=True)
+        offsets = batch.pop("offset_mapping")[0].tolist()
+        with torch.no_grad():
+            out = theirs(**batch)
+        inside = [n for n, kind in enumerate(batch["token_type_ids"][0].tolist()) if kind == 1][:-1]
+        totals = {
+            (first, last): (out.start_logits[0, first] + out.end_logits[0, last]).item()
+            for first in inside
+            for last in inside
+            if first <= last
+        }
+        first, last = max(totals, key=totals.__getitem__)
+        assert context[offsets[first][0] : offsets[last][1]] == each["answer"]
+        null = (out.start_logits[0, 0] + out.end_logits[0, 0]).item()
+        assert each["null_margin"] == pytest.approx(null - totals[first, last], abs=1e-4)
+
+
+def test_a_fine_tuned_model_can_be_fine_tuned_again(fine_tuned, ask, tmp_path, kinds):
+    """Its head is kept where the labels are the same."""
+    result, _, _ = fine_tuned("classify")
+    again = finetune(ask(model=result.folder, optimizer__rate=1e-12, epochs=1), tmp_path / "again")
+    one, other = weights_of(result.folder), weights_of(tmp_path / "again")
+    assert torch.equal(one["classifier.weight"], other["classifier.weight"])
+    assert again.scores["accuracy"] == evaluate(str(result.folder), data=ask().dev)["accuracy"]
+    file = kinds["tag"][-1]
+    tagger = finetune(ask(model=result.folder, kind="tag", train=file, dev=file), tmp_path / "tag")
+    assert json.loads((tagger.model / "config.json").read_text())["architectures"] == ["BertForTokenClassification"]

@@ -1,0 +1,91 @@
+"""CoNLL columns: sentences, documents, columns from either end; and what is refused."""
+
+from __future__ import annotations
+
+import pytest
+
+from bertsmith.errors import ConfigError, DataError
+from bertsmith.tasks.conll import read_conll
+
+CONLL_2003 = """-DOCSTART- -X- -X- O
+
+EU NNP B-NP B-ORG
+rejects VBZ B-VP O
+German JJ B-NP B-MISC
+
+Peter NNP B-NP B-PER
+Blackburn NNP I-NP I-PER
+
+-DOCSTART- -X- -X- O
+
+BRUSSELS NNP B-NP B-LOC
+1996-08-22 CD I-NP O
+"""
+
+
+def read(tmp_path, text, *given, name="a.txt"):
+    path = tmp_path / name
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    return list(read_conll(str(path), *given))
+
+
+def test_conll_2003_with_its_documents(tmp_path):
+    found = read(tmp_path, CONLL_2003)
+    assert [(s.place.line, s.document, s.words, s.tags) for s in found] == [
+        (3, 1, ("EU", "rejects", "German"), ("B-ORG", "O", "B-MISC")),
+        (7, 1, ("Peter", "Blackburn"), ("B-PER", "I-PER")),
+        (12, 2, ("BRUSSELS", "1996-08-22"), ("B-LOC", "O")),
+    ]
+
+
+def test_columns_count_from_either_end_and_tags_may_be_left_out(tmp_path):
+    assert read(tmp_path, CONLL_2003, 1, 3)[0].tags == ("B-NP", "B-VP", "B-NP")
+    assert read(tmp_path, CONLL_2003, 1, -2)[0].tags == ("B-NP", "B-VP", "B-NP")
+    words = read(tmp_path, CONLL_2003, -4, None)[1]
+    assert (words.words, words.tags) == (("Peter", "Blackburn"), None)
+
+
+def test_tabs_divide_columns_where_there_are_any(tmp_path):
+    """So a word may have a space in it, or be one; Windows' line ends are no part of a tag."""
+    found = read(tmp_path, "New York\tB-LOC\r\n\u3000\tO\r\n\r\nin\tO\r\n")
+    assert [(s.words, s.tags) for s in found] == [(("New York", "\u3000"), ("B-LOC", "O")), (("in",), ("O",))]
+
+
+def test_chinese_with_one_space(tmp_path):
+    found = read(tmp_path, "彭 B-name\n小 I-name\n\n\n认 O")
+    assert [(s.words, s.place.line) for s in found] == [(("彭", "小"), 1), (("认",), 5)]
+
+
+def test_a_document_ends_a_sentence_even_without_a_blank_line(tmp_path):
+    found = read(tmp_path, "-DOCSTART- O\na O\n-DOCSTART- O\nb O\n")
+    assert [(s.words, s.document) for s in found] == [(("a",), 1), (("b",), 2)]
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "what"),
+    [
+        ("a O\nb\n", 2, "1 columns, not 2 as in the first line; correct or remove it"),
+        ("a O\n\nb x O\n", 3, "3 columns, not 2"),
+        ("a O\nb NN\n", 2, "'NN' is not a tag (O, B-NAME, I-NAME, E-NAME or S-NAME); is it the tag column?"),
+        ("a O\nb B-\n", 2, "'B-' is not a tag"),
+        ("a\nb\n", 1, "1 columns, so there is no column -1"),
+        (b"a O\n\xe9 O\n", 2, "is not UTF-8 (byte 0 of the line)"),
+        ("\n-DOCSTART- O\n\n", 1, "is empty"),
+        ("", 1, "is empty"),
+    ],
+)
+def test_a_broken_file_is_refused_with_file_and_line(tmp_path, text, line, what):
+    with pytest.raises(DataError) as refusal:
+        read(tmp_path, text)
+    assert str(refusal.value).startswith(f"{tmp_path / 'a.txt'}, line {line}: {what}")
+
+
+@pytest.mark.parametrize(("word", "tag"), [("token", -1), (1, "ner"), (0, -1)])
+def test_columns_are_numbers(tmp_path, word, tag):
+    with pytest.raises(ConfigError, match="columns: those of CoNLL have numbers"):
+        read(tmp_path, "a O\n", word, tag)
+
+
+def test_a_column_that_is_not_there(tmp_path):
+    with pytest.raises(DataError, match="line 1: 2 columns, so there is no column 3"):
+        read(tmp_path, "a O\n", 3, -1)

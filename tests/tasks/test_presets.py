@@ -1,0 +1,279 @@
+"""Every preset reads its set as it is distributed, and trains on it through the command line."""
+
+from __future__ import annotations
+
+import json
+import sys
+from types import SimpleNamespace
+
+import pytest
+
+from bertsmith.cli import main as cli
+from bertsmith.errors import ConfigError
+from bertsmith.finetuning.settings import Settings
+from bertsmith.settings import changed
+from bertsmith.tasks.kinds import make_task
+from bertsmith.tasks.presets import GLUE, PRESETS, find_preset
+from bertsmith.train import keeping
+from bertsmith.train.speed import Peak
+from finetuning.small_tasks import (
+    questions,
+    write_conll,
+    write_json_lines,
+    write_lines,
+    write_model,
+    write_squad,
+    write_table,
+)
+
+NLI, MNLI = ("entailment", "not_entailment"), ("contradiction", "entailment", "neutral")
+QUOTED = 'he said " good'  # an odd quotation mark, as MRPC has
+CHINESE = [("小", "B-PER"), ("明", "I-PER"), ("在", "O"), ("北", "B-LOC"), ("京", "I-LOC")]
+
+
+def rows_of(header, changes, count=6):
+    """Rows with something in each column; `changes` gives those that matter, by number."""
+    return [[str(changes[name](n)) if name in changes else f"{name} {n}" for name in header] for n in range(count)]
+
+
+def glue_table(path, header, changes, *, mark="", with_header=True):
+    text = "\n".join("\t".join(row) for row in ([header] if with_header else []) + rows_of(header, changes))
+    path.write_text(mark + text + "\n", encoding="utf-8")
+
+
+def texts(first, second, label, labels):
+    """Columns of a task on one or two texts."""
+    columns = {first: lambda n: f"{QUOTED} {n}", label: lambda n: labels[n % len(labels)]}
+    return columns | ({second: lambda n: f"the river was bad {n}"} if second else {})
+
+
+def tagged_file(path, words):
+    write_conll(path, [([word for word, _ in words], [tag for _, tag in words])] * 6)
+
+
+def chinese_questions():
+    asked = {"question": "谁在北京？", "answers": [{"text": "小明", "answer_start": 0}]}
+    return [{"id": f"D{n}", "context": "小明在北京大学工作。", "qas": [{**asked, "id": f"D{n}_Q0"}]} for n in range(4)]
+
+
+def write_swag(path):
+    header = ",video-id,fold-ind,startphrase,sent1,sent2,gold-source,ending0,ending1,ending2,ending3,label"
+    ends = 'is in rome.,"goes, fine.",was bad.,"says ""good""."'
+    write_lines(path, [header] + [f'{n},v{n},{n},"s, {n}","anna, in paris.",She,gold,{ends},{n % 4}' for n in range(4)])
+
+
+def write_openbook(path):
+    choices = [
+        {"text": text, "label": label} for text, label in zip(("rome", "paris", "oslo", "river"), "ABCD", strict=True)
+    ]
+    rows = [
+        {"id": str(n), "question": {"stem": "where is anna", "choices": choices}, "answerKey": "ABCD"[n % 4]}
+        for n in range(4)
+    ]
+    write_json_lines(path, rows)
+
+
+MRPC = ("Quality", "#1 ID", "#2 ID", "#1 String", "#2 String")
+STSB = ("index", "genre", "filename", "year", "old_index", "source1", "source2", "sentence1", "sentence2", "score")
+MNLI_COLUMNS = (
+    "index", "promptID", "pairID", "genre", "sentence1_binary_parse", "sentence2_binary_parse", "sentence1_parse",
+    "sentence2_parse", "sentence1", "sentence2", "label1", "gold_label",
+)  # fmt: skip
+PAIR = ("index", "sentence1", "sentence2", "label")
+SHORT_PAIR = PAIR[1:]
+BIN = ("0", "1")
+COLA = ("source", "label", "star", "text")
+QQP = ("id", "qid1", "qid2", "question1", "question2", "is_duplicate")
+QNLI = ("index", "question", "sentence", "label")
+ENGLISH = [("EU", "B-ORG"), ("rejects", "O"), ("German", "B-MISC"), ("Boris", "B-PER"), ("anna", "I-PER")]
+ENGLISH_LINES = [*(f"{word} NN B-NP {tag}" for word, tag in ENGLISH), ""]
+
+WRITERS = {
+    "cola": lambda p: glue_table(p, COLA, texts("text", None, "label", BIN), with_header=False),
+    "sst2": lambda p: glue_table(p, ("sentence", "label"), texts("sentence", None, "label", BIN)),
+    "mrpc": lambda p: glue_table(p, MRPC, texts("#1 String", "#2 String", "Quality", BIN), mark="\ufeff"),
+    "stsb": lambda p: glue_table(p, STSB, texts("sentence1", "sentence2", "score", ("0.000", "2.5", "5.000"))),
+    "qqp": lambda p: glue_table(p, QQP, texts("question1", "question2", "is_duplicate", BIN)),
+    "mnli": lambda p: glue_table(p, MNLI_COLUMNS, texts("sentence1", "sentence2", "gold_label", MNLI)),
+    "qnli": lambda p: glue_table(p, QNLI, texts("question", "sentence", "label", NLI)),
+    "rte": lambda p: glue_table(p, PAIR, texts("sentence1", "sentence2", "label", NLI)),
+    "wnli": lambda p: glue_table(p, PAIR, texts("sentence1", "sentence2", "label", BIN)),
+    "squad1": lambda p: write_squad(p, questions(6)),
+    "squad2": lambda p: write_squad(p, questions(6, unanswerable=2)),
+    "swag": write_swag,
+    "openbookqa": write_openbook,
+    "conll2003": lambda p: write_lines(p, ["-DOCSTART- -X- -X- O", "", *ENGLISH_LINES * 4]),
+    "chnsenticorp": lambda p: write_table(p, ("label", "text_a"), [("0", "今天很坏"), ("1", "今天很好")] * 3),
+    "thucnews": lambda p: write_table(p, None, [(f"北京大学 {n}", ("game", "stocks")[n % 2]) for n in range(6)]),
+    "lcqmc": lambda p: write_table(p, SHORT_PAIR, [("我在哪里", "你在哪里", n % 2) for n in range(6)]),
+    "afqmc": lambda p: write_table(p, SHORT_PAIR, [("我在哪里", "你在哪里", n % 2) for n in range(6)]),
+    "ocnli": lambda p: write_table(p, SHORT_PAIR, [("我在北京", "我在上海", MNLI[n % 3]) for n in range(6)]),
+    "weibo": lambda p: tagged_file(p, CHINESE),
+    "resume": lambda p: tagged_file(p, CHINESE),
+    "cluener": lambda p: tagged_file(p, CHINESE),
+    "cmrc2018": lambda p: write_squad(p, chinese_questions()),
+}  # fmt: skip
+
+# What the first example of each generated file must be.
+FIRST = {
+    "cola": (f"{QUOTED} 0", None, "0"),
+    "mrpc": (f"{QUOTED} 0", "the river was bad 0", "0"),
+    "mnli": (f"{QUOTED} 0", "the river was bad 0", "contradiction"),
+    "stsb": (f"{QUOTED} 0", "the river was bad 0", "0.000"),
+    "thucnews": ("北京大学 0", None, "game"),
+    "chnsenticorp": ("今天很坏", None, "0"),
+}
+
+
+@pytest.fixture(scope="module")
+def sets(tmp_path_factory):
+    """The files of every preset under the names that it has for them, and a model."""
+    folder = tmp_path_factory.mktemp("sets")
+    write_model(folder / "model")
+    for name, write in WRITERS.items():
+        for file in PRESETS[name].files:
+            path = folder / "sets" / (PRESETS[name].folder or name) / file
+            path.parent.mkdir(parents=True, exist_ok=True)
+            write(path)
+    return folder
+
+
+def data_of(sets, name):
+    return sets / "sets" / (PRESETS[name].folder or name)
+
+
+@pytest.fixture
+def run(capsys, monkeypatch):
+    monkeypatch.setattr(keeping, "measure_peak", lambda *given, **named: Peak(1e11, "none"))
+    monkeypatch.setitem(sys.modules, "bertsmith.report.finetuning", SimpleNamespace(write_report=lambda folder: None))
+
+    def call(*words):
+        code = cli.run([str(word) for word in words])
+        return code, *capsys.readouterr()
+
+    return call
+
+
+def test_there_is_a_file_for_every_preset():
+    assert set(WRITERS) == set(PRESETS)
+    assert set(GLUE) == {"mnli", "qqp", "qnli", "sst2", "cola", "stsb", "mrpc", "rte", "wnli"}
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_every_preset_is_sound_and_trains_a_step_through_the_command_line(sets, run, tmp_path, name):
+    preset = find_preset(name)
+    task = make_task(preset.kind, preset.options)
+    settings = changed(Settings(), preset.settings)
+    assert settings.epochs in (2, 3, 4)
+    assert settings.batch.size in (16, 32)
+    assert set(preset.reported) <= set(task.metrics)
+    assert task.options.metric in preset.reported
+    code, out, err = run(
+        "finetune", sets / "model", "--preset", name, "--data", data_of(sets, name), "--output", tmp_path / "run",
+        "--max-length", 48, "--epochs", 1, "--json",
+    )  # fmt: skip
+    assert (code, err.count("Traceback")) == (0, 0), err
+    found = json.loads(out)
+    assert found["steps"] == 1
+    assert found["metric"] == task.options.metric
+    assert set(preset.reported) <= set(found["scores"])
+    assert f"{name}: " in err
+    config = json.loads((tmp_path / "run" / "config.json").read_text())
+    assert (config["preset"], config["options"]["max_length"]) == (name, 48)
+    if name in FIRST:
+        example = next(iter(task.read(str(data_of(sets, name) / preset.files[0]))))
+        assert (example.text, example.pair, example.label) == FIRST[name]
+
+
+def test_the_papers_settings():
+    for name in ("cola", "sst2", "mrpc", "stsb", "qqp", "mnli", "qnli", "rte"):
+        task = make_task(PRESETS[name].kind, PRESETS[name].options)
+        assert (task.options.max_length, PRESETS[name].settings) == (128, {"epochs": 3, "batch.size": 32})
+    squad = make_task("answer", PRESETS["squad1"].options).options
+    assert (squad.max_length, squad.stride, squad.max_question, squad.max_answer, squad.num_best) == (
+        384,
+        128,
+        64,
+        30,
+        20,
+    )
+    assert not squad.unanswerable
+    assert make_task("answer", PRESETS["squad2"].options).options.unanswerable
+    assert PRESETS["swag"].settings == {"epochs": 3, "batch.size": 16, "optimizer.rate": 2e-5}
+    assert PRESETS["mrpc"].reported == PRESETS["qqp"].reported == ("f1", "accuracy")
+    assert PRESETS["stsb"].reported == ("pearson", "spearman")
+    assert PRESETS["cola"].reported == ("matthews",)
+    assert make_task("answer", PRESETS["cmrc2018"].options).options.language == "zh"
+
+
+def test_presets_read_what_only_they_have(sets):
+    def first(name):
+        preset = PRESETS[name]
+        return next(iter(make_task(preset.kind, preset.options).read(str(data_of(sets, name) / preset.files[0]))))
+
+    swag = first("swag")
+    assert swag.text == "anna, in paris."
+    assert swag.choices == ("She is in rome.", "She goes, fine.", "She was bad.", 'She says "good".')
+    assert swag.label == 0
+    book = first("openbookqa")
+    assert (book.text, book.choices, book.label) == ("where is anna", ("rome", "paris", "oslo", "river"), 0)
+    conll = first("conll2003")
+    assert list(zip(conll.words, conll.tags, strict=True)) == ENGLISH
+    assert conll.document == 1
+    assert first("weibo").text == "小明在北京"
+    assert first("cmrc2018").answers[0].text == "小明"
+    assert first("squad2").answers == ()
+
+
+def test_an_unknown_preset_lists_those_that_are():
+    with pytest.raises(ConfigError, match="preset: 'sst3' is not one of afqmc, chnsenticorp, "):
+        find_preset("sst3")
+
+
+def test_glue_runs_every_task_that_it_finds_and_names_those_in_the_average(sets, run, tmp_path):
+    """MNLI is not there; WNLI is, but does not count."""
+    glue = tmp_path / "glue"
+    glue.mkdir()
+    for name in GLUE:
+        if name not in ("mnli", "qqp"):
+            (glue / PRESETS[name].folder).symlink_to(data_of(sets, name))
+    given = [
+        "glue",
+        sets / "model",
+        "--data",
+        glue,
+        "--output",
+        tmp_path / "run",
+        "--epochs",
+        1,
+        "--set",
+        "task.max_length=48",
+    ]
+    code, out, err = run(*given, "--json")
+    assert code == 0, err
+    found = json.loads(out)
+    assert list(found["tasks"]) == ["qnli", "sst2", "cola", "stsb", "mrpc", "rte", "wnli"]
+    assert found["missing"] == ["mnli", "qqp"]
+    assert found["averaged"] == ["qnli", "sst2", "cola", "stsb", "mrpc", "rte"]
+    scores = found["tasks"]
+    assert set(scores["mrpc"]) == {"f1", "accuracy"}
+    figures = [sum(scores[name].values()) / len(scores[name]) for name in found["averaged"]]
+    assert found["average"] == pytest.approx(sum(figures) / 6)
+    for name in scores:
+        stored = json.loads((tmp_path / "run" / name / "result.json").read_text())["scores"]
+        assert {metric: stored[metric] for metric in scores[name]} == scores[name]
+    code, out, err = run(*given)
+    assert (code, out) == (2, "")
+    assert err == f"bertsmith: {tmp_path / 'run'}: exists already; go on with --resume, or name a new folder\n"
+    code, out, err = run(*given, "--resume")
+    lines = out.splitlines()
+    assert code == 0
+    assert lines[0] == "task\tscore\t"
+    assert lines[1].startswith("qnli\taccuracy\t")
+    assert any(line.startswith("mrpc\tf1 / accuracy\t") for line in lines)
+    assert lines[-2] == f"average of qnli, sst2, cola, stsb, mrpc, rte: {100 * found['average']:.1f}%"
+    assert lines[-1] == "not there: mnli, qqp"
+    code, _, err = run("glue", sets / "model", "--data", tmp_path, "--output", tmp_path / "other")
+    assert code == 2
+    assert err.startswith(f"bertsmith: {tmp_path}: no task of GLUE is here; expected folders such as {tmp_path}/MRPC")
+    assert not (tmp_path / "other").exists()
