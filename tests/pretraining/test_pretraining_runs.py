@@ -19,9 +19,9 @@ from absence import absent
 from bertsmith.bundle.folder import read_bundle
 from bertsmith.errors import TrainingError
 from bertsmith.jobs.pretrain import make_request, pretrain
-from bertsmith.jobs.report import report
 from bertsmith.pretraining import run
 from bertsmith.pretraining.settings import Budget
+from bertsmith.report.pretraining import write_report
 from bertsmith.train import keeping
 from bertsmith.train.checkpoint import load_checkpoint
 from bertsmith.train.speed import Peak
@@ -158,7 +158,7 @@ def test_without_pairs_the_model_is_a_masked_lm_without_pooler(ask, tmp_path):
     assert "pair_loss" not in result.figures
     log = read_lines(tmp_path / "run" / "metrics.jsonl")
     assert not any("pair_loss" in line for line in log)
-    assert report(tmp_path / "run").exists()
+    assert write_report(tmp_path / "run").exists()
     assert not (tmp_path / "run" / "plots" / "loss-pairs.png").exists()
     assert bertsmith.load(str(result.model)).fill("bar [MASK] bal.")
 
