@@ -91,6 +91,12 @@ def test_what_is_no_language_code_is_refused(language):
         SentenceSplitter(language)
 
 
+@pytest.mark.parametrize("space", [chr(code) for code in range(128, 0x3001) if chr(code).isspace()])
+@pytest.mark.parametrize("language", ["en", "zh", "ja", "de"])
+def test_white_space_beyond_ascii_does_not_make_the_library_panic(space, language):
+    assert SentenceSplitter(language).split(f"D{space}.“") == ["D .“"]
+
+
 _TEXT = st.text(st.sampled_from("ab .!?\"'()\n\t。！？…“”「」，、：；中国かDr.3\u3000\u200b😀"), max_size=60)
 
 

@@ -25,6 +25,8 @@ _ENDS = re.compile("[.!?。！？…｡．‼⁇⁈⁉]")
 _WITH_THESE_ENDS = ("en", "zh", "ja")
 # The library does not take …… for an end. It is one, unless the sentence goes on with a comma or the like.
 _ELLIPSIS = re.compile("(…{2,}[”’」』）】》]*)(?=[^”’」』）】》，、；：,;:。！？!?….\\s])")
+# White space beyond ASCII, before a full stop, makes the library panic; to BERT it is a space like any other.
+_WIDE_SPACE = re.compile("[\u0085\u00a0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]")
 _PARAGRAPH = re.compile(r"\n[ \t]*\n")
 _WRAP = re.compile(r"[ \t]*\n[ \t]*")
 _HAN_WRAP = re.compile("(?<=[\u3000-\u30ff\u4e00-\u9fff\uff00-\uffef])[ \t]*\n[ \t]*(?=[\u3000-\u30ff\u4e00-\u9fff])")
@@ -79,7 +81,7 @@ def language_of(text: str) -> str:
 
 
 def _segment(language: str, line: str) -> list[str]:
-    sentences: list[str] = sentencex.segment(language, line)
+    sentences: list[str] = sentencex.segment(language, _WIDE_SPACE.sub(" ", line))
     if "……" not in line:
         return list(sentences)
     return [part for sentence in sentences for part in _ELLIPSIS.sub("\\1\n", sentence).split("\n")]
