@@ -10,15 +10,16 @@ import gzip
 import io
 import json
 import os
-import random
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 import pyarrow
 from pyarrow import parquet
 
+from causes import Causes
+
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    import random
     from pathlib import Path
 
 __all__ = ["CAUSES", "WORDS", "Case", "make_case"]
@@ -46,24 +47,8 @@ class Case:
     unprivileged: bool = False
 
 
-Maker: TypeAlias = "Callable[[Path, random.Random], Case]"
-CAUSES: dict[str, Maker] = {}  # in the order of this file
-
-
-def cause(name: str) -> Callable[[Maker], Maker]:
-    """Register what makes the cases of a cause."""
-
-    def register(make: Maker) -> Maker:
-        CAUSES[name] = make
-        return make
-
-    return register
-
-
-def make_case(name: str, seed: int, folder: Path) -> Case:
-    """One case of a cause; the seed alone decides what it is."""
-    folder.mkdir()
-    return CAUSES[name](folder, random.Random(f"{name} {seed}"))
+CAUSES: Causes[Case] = Causes()
+cause, make_case = CAUSES.register, CAUSES.make
 
 
 # Sound parts

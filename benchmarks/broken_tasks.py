@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import io
 import json
-import random
 import shutil
 import string
 import tempfile
@@ -17,7 +16,7 @@ import time
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 import pyarrow
 from pyarrow import parquet
@@ -28,8 +27,10 @@ from bertsmith.cli.main import run
 from bertsmith.config import BertConfig
 from bertsmith.model.heads import build
 from bertsmith.vocab.tokenizer import SPECIAL_TOKENS, Tokenizer
+from causes import Causes
 
 if TYPE_CHECKING:
+    import random
     from collections.abc import Callable
 
 __all__ = ["CAUSES", "Bench", "Case", "make_case", "run_all"]
@@ -49,24 +50,8 @@ class Case:
     line: int | None
 
 
-Maker: TypeAlias = "Callable[[Path, random.Random], Case]"
-CAUSES: dict[str, Maker] = {}  # in the order of this file
-
-
-def cause(name: str) -> Callable[[Maker], Maker]:
-    """Register what makes the cases of a cause."""
-
-    def register(make: Maker) -> Maker:
-        CAUSES[name] = make
-        return make
-
-    return register
-
-
-def make_case(name: str, seed: int, folder: Path) -> Case:
-    """One case of a cause; the seed alone decides what it is."""
-    folder.mkdir()
-    return CAUSES[name](folder, random.Random(f"{name} {seed}"))
+CAUSES: Causes[Case] = Causes()
+cause, make_case = CAUSES.register, CAUSES.make
 
 
 # Sound parts

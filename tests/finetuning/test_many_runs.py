@@ -229,6 +229,20 @@ def test_hopeless_trials_are_given_up(ask, tmp_path, monkeypatch):
     assert not list((tmp_path / "run").glob("trial-*/checkpoints"))
 
 
+def test_trials_are_compared_evaluation_by_evaluation(ask, tmp_path, monkeypatch):
+    """Not by steps: with other sizes of a batch, two trials have no step in common."""
+    told = {}
+
+    def report(trial, value, number):
+        told.setdefault(trial.number, []).append(number)
+
+    monkeypatch.setattr(optuna.Trial, "report", report)
+    monkeypatch.setattr(optuna.Trial, "should_prune", lambda trial: False)
+    found = finetune_many(ask(), tmp_path / "run", search="optuna", trials=3, observer=Counting())
+    epochs = [trial.changes["epochs"] for trial in found.trials]
+    assert [told[number] for number in range(3)] == [list(range(1, count + 1)) for count in epochs]
+
+
 def test_a_broken_file_leaves_nothing_behind(ask, tmp_path):
     path = write_lines(tmp_path / "data" / "a.tsv", ["text\tlabel", "good\tpos\tmore"])
     for options in ({"seeds": 2}, {"search": "grid"}, {"search": "optuna", "trials": 2}):

@@ -166,13 +166,14 @@ class _Pruning(Observer):
 
     def __init__(self, inner: Observer, trial: Any, metric: str, optuna: Any) -> None:
         self._inner, self._trial, self._metric, self._optuna = inner, trial, metric, optuna
-
+        self._num_evaluations = 0
         self.on_begin, self.on_step, self.on_note = inner.on_begin, inner.on_step, inner.on_note  # type: ignore[method-assign]
 
     def on_evaluation(self, figures: dict[str, float], step: int) -> None:
-        """Compare with others at the same evaluation."""
+        """Compare with others at the same evaluation; their steps differ with the size of a batch."""
         self._inner.on_evaluation(figures, step)
-        self._trial.report(figures[self._metric], step)
+        self._num_evaluations += 1
+        self._trial.report(figures[self._metric], self._num_evaluations)
         if self._trial.should_prune():
             raise self._optuna.TrialPruned
 

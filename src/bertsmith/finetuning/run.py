@@ -28,19 +28,16 @@ from bertsmith.model.memory import keep_freed_memory
 from bertsmith.tasks.kinds import make_task
 from bertsmith.tasks.running import run_items
 from bertsmith.tasks.task import Criterion
+from bertsmith.train.assembly import assemble, open_run
 from bertsmith.train.checkpoint import (
     Checkpoints,
     Progress,
     best_checkpoint,
-    latest_checkpoint,
-    load_checkpoint,
     load_weights,
 )
-from bertsmith.train.distributed import gathered, spread_model
+from bertsmith.train.distributed import gathered
 from bertsmith.train.keeping import RunLog
 from bertsmith.train.loop import Cadence, Hooks, Loop
-from bertsmith.train.optimizer import build_optimizers
-from bertsmith.train.schedule import SCHEDULES
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -120,7 +117,7 @@ class FinetuningRun:
         """From the last checkpoint, or the beginning, to the end."""
         total = self.total
         loop = self.make_loop(total)
-        progress = self._open(loop)
+        progress = open_run(self.folder, loop, lambda: write_request(self.folder, self.request), self.observer.on_note)
         self.observer.on_begin(self.request, len(self.train_split.items), total)
         per_epoch = len(self.work.batches(0))
         cadence = Cadence(
@@ -160,37 +157,18 @@ class FinetuningRun:
 
     def make_loop(self, total: int) -> Loop:
         """Everything that trains, at step 0."""
-        chosen, settings = self.settings.optimizer, self.settings
-        objective = Objective(self.bundle.model.to(self.world.device), self.task, self.criterion)
-        model = self.bundle.model
-        if settings.compile:
-            for layer in model.encoder.layers:
-                layer._finish = torch.compile(layer._finish, dynamic=True)  # type: ignore[assignment, arg-type]
-        if chosen.kind == "muon" and settings.layer_decay != 1.0:
+        settings, model = self.settings, self.bundle.model.to(self.world.device)
+        if settings.optimizer.kind == "muon" and settings.layer_decay != 1.0:
             raise ConfigError("layer_decay: Muon has one rate for all layers; take --set optimizer.kind=adamw")
-        layers = list(model.encoder.layers)
-        forward = spread_model(objective, layers, self.world, settings.spread, methods=("forward_rows",))
-        optimizers = build_optimizers(
-            chosen.kind,
+        depth = len(model.encoder.layers)
+        return assemble(
+            self.work,
+            Objective(model, self.task, self.criterion),
             model,
-            rate=chosen.rate,
-            betas=chosen.betas,
-            eps=chosen.eps,
-            weight_decay=chosen.weight_decay,
-            scale=lambda name: settings.layer_decay ** _depth(name, len(layers)),
-        )
-        warmup = max(1, round(settings.schedule.warmup * total))
-        half = self.world.device.type == "cuda" and torch.cuda.is_bf16_supported()
-        return Loop(
-            work=self.work,
-            model=model,
-            forward=forward,
-            optimizers=optimizers,
-            rate_at=lambda step: SCHEDULES[settings.schedule.kind](step, total, warmup),
-            clip=chosen.clip,
-            seed=settings.seed,
-            world=self.world,
-            autocast=torch.bfloat16 if half else None,
+            settings,
+            self.world,
+            total,
+            scale=lambda name: settings.layer_decay ** _depth(name, depth),
         )
 
     def evaluate(self, loop: Loop) -> tuple[dict[str, float], list[Prediction], Task[Any]]:
@@ -259,20 +237,6 @@ class FinetuningRun:
                 raise ConfigError(f"class_weights: no class {unknown[0]!r}; there are {', '.join(self.task.labels)}")
             return tuple(wanted.get(label, 1.0) for label in self.task.labels)
         return self.task.balance(self.train_split.items)
-
-    def _open(self, loop: Loop) -> Progress:
-        """Make the run folder, or go on with what is in it."""
-        latest = None
-        if self.world.is_main:
-            self.folder.mkdir(parents=True, exist_ok=True)
-            write_request(self.folder, self.request)
-            latest = latest_checkpoint(self.folder / "checkpoints")
-        latest = self.world.tell(latest)
-        if latest is None:
-            return Progress()
-        progress = load_checkpoint(latest, loop.model, loop.optimizers)
-        self.observer.on_note(f"going on from step {progress.step:,}")
-        return progress
 
     def _finish(self, loop: Loop, done: Result) -> Result:
         """The best model on the dev file, its predictions and its folder."""

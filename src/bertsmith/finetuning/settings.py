@@ -11,7 +11,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from bertsmith.settings import Strict
-from bertsmith.train.settings import CheckpointSettings, Count, OptimizerSettings, ScheduleSettings, Seed, Share
+from bertsmith.train.settings import CheckpointSettings, Count, OptimizerSettings, RunSettings, ScheduleSettings, Share
 
 __all__ = ["BatchSettings", "EvaluationSettings", "Settings"]
 
@@ -30,7 +30,7 @@ class EvaluationSettings(Strict):
     every: Count | None = None
 
 
-class Settings(Strict):
+class Settings(RunSettings):
     """A fine-tuning run, all choices made.
 
     `layer_decay`: each layer's rate is so much of the one above. `freeze`: so many layers, and the embeddings, stay as
@@ -53,6 +53,3 @@ class Settings(Strict):
     class_weights: Literal["balanced"] | dict[str, Annotated[float, Field(gt=0.0)]] | None = None
     smoothing: Share = 0.0
     patience: Count | None = None
-    spread: Literal["ddp", "fsdp"] = "ddp"
-    compile: bool = False
-    seed: Seed = 0

@@ -17,8 +17,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import torch
-
 from bertsmith.bundle.folder import Bundle, write_bundle
 from bertsmith.bundle.resolve import load_bundle
 from bertsmith.config import named_size
@@ -33,11 +31,10 @@ from bertsmith.pretraining.keeping import Keeper
 from bertsmith.pretraining.planning import check_disk, plan_run, steps_for
 from bertsmith.pretraining.request import write_request
 from bertsmith.pretraining.work import Objective, PretrainingWork
-from bertsmith.train.checkpoint import Checkpoints, Progress, latest_checkpoint, load_checkpoint
-from bertsmith.train.distributed import gathered, spread_model
+from bertsmith.train.assembly import assemble, open_run
+from bertsmith.train.checkpoint import Checkpoints, Progress
+from bertsmith.train.distributed import gathered
 from bertsmith.train.loop import Cadence, Hooks, Loop
-from bertsmith.train.optimizer import build_optimizers
-from bertsmith.train.schedule import SCHEDULES
 from bertsmith.vocab.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
@@ -116,7 +113,9 @@ class PretrainingRun:
         """From the last checkpoint, or the beginning, to the end."""
         settings, total = self.settings, plan.steps
         loop = self.make_loop(total)
-        progress = self._open(plan, loop)
+        if self.world.is_main:
+            check_disk(plan, self.folder)
+        progress = open_run(self.folder, loop, lambda: write_request(self.folder, self.request), self.observer.on_note)
         cadence = Cadence(
             total,
             settings.evaluation.every or max(1, total // _NUM_EVALUATIONS),
@@ -148,30 +147,8 @@ class PretrainingRun:
 
     def make_loop(self, total: int) -> Loop:
         """Everything that trains, at step 0."""
-        settings, chosen = self.settings, self.settings.optimizer
         objective = Objective(self._make_model().to(self.world.device))
-        model = objective.model
-        if settings.compile:
-            for layer in model.encoder.layers:
-                layer._finish = torch.compile(layer._finish, dynamic=True)  # type: ignore[assignment, arg-type]
-        layers = list(model.encoder.layers)
-        forward = spread_model(objective, layers, self.world, settings.spread, methods=("forward_rows",))
-        optimizers = build_optimizers(
-            chosen.kind, model, rate=chosen.rate, betas=chosen.betas, eps=chosen.eps, weight_decay=chosen.weight_decay
-        )
-        warmup = max(1, round(settings.schedule.warmup * total))
-        half = self.world.device.type == "cuda" and torch.cuda.is_bf16_supported()
-        return Loop(
-            work=self._make_work(total),
-            model=model,
-            forward=forward,
-            optimizers=optimizers,
-            rate_at=lambda step: SCHEDULES[settings.schedule.kind](step, total, warmup),
-            clip=chosen.clip,
-            seed=settings.seed,
-            world=self.world,
-            autocast=torch.bfloat16 if half else None,
-        )
+        return assemble(self._make_work(total), objective, objective.model, self.settings, self.world, total)
 
     @cached_property
     def evaluation(self) -> Evaluation:
@@ -229,21 +206,6 @@ class PretrainingRun:
                 enough = self.world.tell(enough)
             times.append(statistics.median(seconds[len(seconds) // 2 :]))  # the first ones find nothing in place
         return times
-
-    def _open(self, plan: RunPlan, loop: Loop) -> Progress:
-        """Make the run folder, or go on with what is in it."""
-        latest = None
-        if self.world.is_main:
-            check_disk(plan, self.folder)
-            self.folder.mkdir(parents=True, exist_ok=True)
-            write_request(self.folder, self.request)
-            latest = latest_checkpoint(self.folder / "checkpoints")
-        latest = self.world.tell(latest)
-        if latest is None:
-            return Progress()
-        progress = load_checkpoint(latest, loop.model, loop.optimizers)
-        self.observer.on_note(f"going on from step {progress.step:,}")
-        return progress
 
     def _fill(self, loop: Loop) -> list[Filled]:
         """What stands in the gaps now; a model that is spread over processes is not asked."""

@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import Annotated, Any, ClassVar, Self
 
 from pydantic import BeforeValidator, Field, model_validator
 
 from bertsmith.data.masking import Masking
 from bertsmith.data.pairing import PairKind
 from bertsmith.settings import Strict
-from bertsmith.train.settings import CheckpointSettings, Count, OptimizerSettings, ScheduleSettings, Seed
+from bertsmith.train.settings import Count, RunSettings
 
 __all__ = ["BatchSettings", "Budget", "EvaluationSettings", "Phase", "Settings", "parse_phases"]
 
@@ -74,7 +74,7 @@ class Budget(Strict):
         return self
 
 
-class Settings(Strict):
+class Settings(RunSettings):
     """A pre-training run, all choices made."""
 
     as_text: ClassVar[frozenset[str]] = frozenset({"phases"})
@@ -88,14 +88,8 @@ class Settings(Strict):
         Phase(max_length=128, share=0.9),
         Phase(max_length=512, share=0.1),
     )
-    optimizer: OptimizerSettings = Field(default_factory=OptimizerSettings)
-    schedule: ScheduleSettings = Field(default_factory=ScheduleSettings)
     batch: BatchSettings = Field(default_factory=BatchSettings)
-    checkpoint: CheckpointSettings = Field(default_factory=CheckpointSettings)
     evaluation: EvaluationSettings = Field(default_factory=EvaluationSettings)
-    spread: Literal["ddp", "fsdp"] = "ddp"
-    compile: bool = False
-    seed: Seed = 0
 
     @model_validator(mode="after")
     def _check_phases(self) -> Self:

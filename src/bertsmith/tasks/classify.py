@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import numpy as np
@@ -57,9 +58,9 @@ class TextTask(Task[TextExample]):
             Item(ids, types, self.target(example)) for example, (ids, types) in zip(examples, sequences, strict=True)
         ]
 
+    @abstractmethod
     def target(self, example: TextExample) -> np.ndarray | None:
         """What the model should say; None where the example does not tell."""
-        raise NotImplementedError
 
     def logits(self, model: nn.Module, batch: TaskBatch) -> torch.Tensor:
         """(G, C)."""

@@ -8,7 +8,7 @@ from pydantic import Field
 
 from bertsmith.settings import Strict
 
-__all__ = ["CheckpointSettings", "Count", "OptimizerSettings", "ScheduleSettings", "Seed", "Share"]
+__all__ = ["CheckpointSettings", "Count", "OptimizerSettings", "RunSettings", "ScheduleSettings", "Seed", "Share"]
 
 Count = Annotated[int, Field(ge=1)]
 Share = Annotated[float, Field(ge=0.0, le=1.0)]
@@ -40,3 +40,14 @@ class CheckpointSettings(Strict):
     every: Count | None = None
     minutes: Annotated[float, Field(gt=0.0)] = 5.0
     keep: Count = 2
+
+
+class RunSettings(Strict):
+    """What the loop of any run is made from; pre-training and fine-tuning add their own."""
+
+    optimizer: OptimizerSettings = Field(default_factory=OptimizerSettings)
+    schedule: ScheduleSettings = Field(default_factory=ScheduleSettings)
+    checkpoint: CheckpointSettings = Field(default_factory=CheckpointSettings)
+    spread: Literal["ddp", "fsdp"] = "ddp"
+    compile: bool = False
+    seed: Seed = 0
