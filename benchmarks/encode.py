@@ -1,4 +1,4 @@
-"""From strings to sentence vectors: MiniLM on 1,000 texts of mixed length, against what people use today.
+"""From strings to sentence vectors: MiniLM on texts of mixed length, against what people use today.
 
 Contenders, all in this process, float32, the same number of threads, results compared first:
 `transformers` with its unsorted batches of 32; and, sorted by length in tokens, `transformers`,
@@ -86,6 +86,16 @@ class Peers:
         fused.save_model_to_file(str(fused_file))
         session = onnxruntime.InferenceSession(str(fused_file), options, providers=["CPUExecutionProvider"])
         return lambda texts: self._each_batch(texts, lambda batch: session.run(None, batch)[0], sort=True)
+
+    def plain_onnxruntime(self, path: Path, threads: int) -> Callable[[list[str]], np.ndarray]:
+        """A model file that gives hidden states, in onnxruntime as it is."""
+        import onnxruntime
+
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = threads
+        session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+        wanted = ["last_hidden_state"]
+        return lambda texts: self._each_batch(texts, lambda batch: session.run(wanted, batch)[0], sort=True)
 
     def openvino(self, threads: int) -> Callable[[list[str]], np.ndarray]:
         """OpenVINO with all threads on one batch at a time."""
@@ -178,12 +188,15 @@ def _export(model: torch.nn.Module, target: Path) -> None:
 def main() -> int:
     """Measure, check, print."""
     arguments = harness.parser(__doc__ or "")
-    arguments.add_argument("--texts", type=int, default=1000)
+    arguments.add_argument("--texts", type=int, help="1,000; for sentences and int8 5,000")
     arguments.add_argument("--rounds", type=int, default=7)
     arguments.add_argument("--threads", type=int, default=2)
+    arguments.add_argument("--part", choices=["runtimes", "sentences", "latency", "int8"], default="runtimes")
     options = arguments.parse_args()
     torch.set_num_threads(options.threads)
-    texts = mixed_texts(options.texts)
+    texts = mixed_texts(options.texts or (1000 if options.part == "runtimes" else 5000))
+    if options.part != "runtimes":
+        return other_part(options, texts)
     ours = bertsmith.load(MODEL)
     lengths = [len(row.ids) for row in ours.tokenizer.encode_batch(texts, max_length=MAX_LENGTH)]
     with tempfile.TemporaryDirectory() as scratch:
@@ -205,6 +218,21 @@ def main() -> int:
         }
         seconds, peaks = harness.take_turns(contenders, options.rounds)
     return report(options, lengths, ours.model.config, seconds, errors, peaks)
+
+
+def other_part(options: Any, texts: list[str]) -> int:
+    """Those beside sentence-transformers, which have pages of their own."""
+    from encode_sentences import measure_int8, measure_latency, measure_sentences
+
+    ours = bertsmith.load(MODEL)
+    lengths = [len(row) for row in ours.tokenizer.encode_ids(texts, max_length=MAX_LENGTH)]
+    if options.part == "sentences":
+        return measure_sentences(options, texts, operations(lengths, ours.model.config))
+    if options.part == "latency":
+        return measure_latency(options, texts)
+    with tempfile.TemporaryDirectory() as scratch:
+        peers = Peers(find_model(MODEL)[0], Path(scratch))
+        return measure_int8(options, texts, lambda path: peers.plain_onnxruntime(path, options.threads))
 
 
 def report(

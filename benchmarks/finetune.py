@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import sys
 
-import torch
-
 import harness
 from bertsmith.model.memory import keep_freed_memory
 
@@ -25,7 +23,6 @@ def main() -> int:
     arguments.add_argument("--seeds", type=int, help="fewer seeds than the page has")
     arguments.add_argument("--rounds", type=int, default=5, help="of the speed")
     options = arguments.parse_args()
-    torch.set_num_threads(2)
     keep_freed_memory()
     failed = 0
     for name, part in PARTS.items():

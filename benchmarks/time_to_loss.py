@@ -33,7 +33,8 @@ SEEDS = (0, 1)
 
 
 def measure_clock(rounds: int) -> dict[str, Any]:
-    """Seconds a step of each side, in turn, and the peak."""
+    """Seconds a step of each side on two threads, in turn, and the peak."""
+    torch.set_num_threads(2)
     folder = data_folder()
     tokenizer, shards = open_tokenizer(str(folder)), ShardSet(folder)
     peers = {f"transformers, {name}": run_mlm.MaskedLMRun(SIZE, shards, tokenizer, attention=name).step
@@ -73,7 +74,6 @@ def main() -> int:
     arguments.add_argument("--rounds", type=int, default=9)
     arguments.add_argument("--only", choices=["clock", "peer", "faithful", "modern"], help="one part, for a sitting")
     options = arguments.parse_args()
-    torch.set_num_threads(2)
     keep_freed_memory()
     measured = kept("clock", lambda: measure_clock(options.rounds))
     clock = measured["clock"]

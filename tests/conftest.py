@@ -41,3 +41,10 @@ def chromium() -> str:
     if path is None:
         absent("no system Chromium (apt-get install chromium)")
     return path
+
+
+@pytest.fixture(autouse=True)
+def same_threads():
+    """A test that leaves torch with another number of threads spoils those that compare to the last bit."""
+    yield
+    assert torch.get_num_threads() == 1

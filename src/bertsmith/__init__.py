@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from bertsmith.errors import BertsmithError
     from bertsmith.infer.engine import Engine, load
     from bertsmith.jobs.convert import convert
-    from bertsmith.jobs.embed import embed
+    from bertsmith.jobs.embed import embed, whiten
     from bertsmith.jobs.evaluate import evaluate
     from bertsmith.jobs.fill import fill
     from bertsmith.jobs.finetune import finetune
@@ -55,6 +55,7 @@ _HOMES = {
     "predict": "jobs.predict",
     "pretrain": "jobs.pretrain",
     "pretrain_request": "jobs.pretrain:make_request",
+    "whiten": "jobs.embed",
     "write_bundle": "bundle.folder",
 }
 
@@ -79,6 +80,7 @@ __all__ = [
     "predict",
     "pretrain",
     "pretrain_request",
+    "whiten",
     "write_bundle",
 ]
 

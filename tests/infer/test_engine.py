@@ -8,8 +8,9 @@ import torch
 
 from bertsmith.bundle.folder import Bundle
 from bertsmith.errors import InputError, TokenizerError
-from bertsmith.infer import engine as engine_module
+from bertsmith.infer import pipeline
 from bertsmith.infer.engine import Engine
+from bertsmith.tasks import running
 from bertsmith.vocab.tokenizer import SPECIAL_TOKENS, Tokenizer
 from twins import TINY, random_model
 
@@ -32,8 +33,8 @@ def alone(engine, text, pool):
 @pytest.mark.parametrize("budget", [1, 20, 10_000])
 @pytest.mark.parametrize("pool", ["mean", "max", "cls"])
 def test_vectors_are_those_of_each_text_alone_in_the_order_given(pool, budget, monkeypatch):
-    monkeypatch.setattr(engine_module, "_CPU_BUDGET", budget)
-    monkeypatch.setattr(engine_module, "_TEXTS_AT_ONCE", 3)
+    monkeypatch.setattr(running, "_CPU_BUDGET", budget)
+    monkeypatch.setattr(pipeline, "_INPUTS_AT_ONCE", 3)
     engine = make_engine()
     seen = []
     vectors = engine.embed(TEXTS, pool=pool, progress=seen.append)

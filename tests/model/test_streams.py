@@ -8,7 +8,7 @@ from contextlib import ExitStack
 import pytest
 import torch
 
-from bertsmith.model.streams import _one_thread_an_operation, run_streams
+from bertsmith.model.streams import one_thread_an_operation, run_streams
 
 
 @pytest.fixture(autouse=True)
@@ -52,8 +52,8 @@ def test_an_error_reaches_the_caller_and_threads_are_put_back():
 
 def test_the_last_of_several_users_puts_the_threads_back():
     with ExitStack() as one, ExitStack() as two:
-        one.enter_context(_one_thread_an_operation())
-        two.enter_context(_one_thread_an_operation())
+        one.enter_context(one_thread_an_operation())
+        two.enter_context(one_thread_an_operation())
         one.close()
         assert torch.get_num_threads() == 1
     assert torch.get_num_threads() == 3

@@ -10,8 +10,10 @@ import pytest
 import torch
 
 from bertsmith.errors import DataError
+from bertsmith.infer.pipeline import run_program
+from bertsmith.infer.programs import TaskProgram
 from bertsmith.model.heads import build
-from bertsmith.tasks.running import predict_stream, run_items
+from bertsmith.tasks.running import run_items
 from bertsmith.tasks.tag import Tag, TaggedText
 from bertsmith.tasks.task import Criterion, TaskBatch
 from finetuning.small_tasks import NOUNS, SHAPE, make_tokenizer, write_conll, write_json_lines, write_lines
@@ -193,8 +195,8 @@ def test_a_document_is_never_cut_by_the_stream(tmp_path, monkeypatch):
     model = build(SHAPE.derive(num_labels=4, id2label=None), "tagging", seed=5).eval()
     items = task.encode(examples, TOKENIZER)
     whole = task.decode(examples, items, run_items(task, lambda batch: task.logits(model, batch), items).outputs)
-    monkeypatch.setattr("bertsmith.tasks.running._EXAMPLES_AT_ONCE", 4)
-    streamed = [prediction for _, prediction in predict_stream(task, model, iter(examples), TOKENIZER)]
+    monkeypatch.setattr("bertsmith.infer.pipeline._INPUTS_AT_ONCE", 4)
+    streamed = [prediction for _, prediction in run_program(TaskProgram(task, model, TOKENIZER), iter(examples))]
     assert [each["tags"] for each in streamed] == [each["tags"] for each in whole]
     for ours, theirs in zip(streamed, whole, strict=True):
         assert [e["score"] for e in ours["entities"]] == pytest.approx(
@@ -279,7 +281,7 @@ def test_a_text_without_words_has_no_tags(tmp_path):
     path = write_json_lines(tmp_path / "a.jsonl", [{"text": "  "}, {"text": "rome"}, {"text": ""}])
     task = task_of()
     model = build(SHAPE.derive(num_labels=4, id2label=None), "tagging", seed=5).eval()
-    found = [each for _, each in predict_stream(task, model, task.read(str(path), labelled=False), TOKENIZER)]
+    found = [each for _, each in run_program(TaskProgram(task, model, TOKENIZER), task.read(str(path), labelled=False))]
     assert [(each["text"], len(each["tags"])) for each in found] == [("  ", 0), ("rome", 1), ("", 0)]
 
 

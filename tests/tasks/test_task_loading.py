@@ -16,7 +16,6 @@ from bertsmith.tasks.answer import AnswerTask
 from bertsmith.tasks.choose import Choose
 from bertsmith.tasks.classify import Classify
 from bertsmith.tasks.kinds import KINDS, make_task
-from bertsmith.tasks.loading import load_task
 from bertsmith.tasks.regress import Regress
 from bertsmith.tasks.tag import Tag
 from bertsmith.tasks.task import TaskBatch
@@ -27,7 +26,7 @@ LABELS = ("neg", "pos", "neutral")
 
 def write_task(folder, kind="classify", options=None, labels=LABELS, seed=4):
     """A folder as fine-tuning writes it."""
-    task = make_task(kind, options or {})
+    task = make_task(kind, {"max_length": 64, **(options or {})})
     names = (
         {"num_labels": task.num_outputs, "id2label": None}
         if task.num_outputs
@@ -59,8 +58,8 @@ def change(folder, **content):
 )
 def test_options_and_labels_come_back(tmp_path, kind, options):
     write_task(tmp_path / "m", kind, options)
-    ready = load_task(str(tmp_path / "m"))
-    assert ready.task.options == make_task(kind, options).options
+    ready = open_task(str(tmp_path / "m"))
+    assert ready.task.options == make_task(kind, {"max_length": 64, **options}).options
     assert ready.task.labels == (LABELS if kind in ("classify", "tag") else ())
     assert not ready.model.training
     assert ready.tokenizer.encode("The river").tokens == ["[CLS]", "the", "river", "[SEP]"]
@@ -69,7 +68,7 @@ def test_options_and_labels_come_back(tmp_path, kind, options):
 def test_the_attention_over_segments_comes_back(tmp_path):
     options = {"max_length": 8, "long": {"mode": "segments", "pool": "attention"}}
     before = write_task(tmp_path / "m", "classify", options)
-    ready = load_task(str(tmp_path / "m"))
+    ready = open_task(str(tmp_path / "m"))
     for name, weight in before.segments.state_dict().items():
         assert torch.equal(weight, ready.model.segments.state_dict()[name])
     assert (tmp_path / "m" / "bertsmith.safetensors").is_file()
@@ -79,14 +78,14 @@ def test_the_attention_over_segments_comes_back(tmp_path):
     assert len(item.ids) == 2
     with torch.no_grad():
         batch = TaskBatch.of([item])
-        assert torch.equal(ready.task.logits(before, batch), ready.task.logits(ready.model, batch))
+        torch.testing.assert_close(ready.task.logits(ready.model, batch), ready.task.logits(before, batch))
 
 
 def test_weights_that_the_options_ask_for_must_be_there(tmp_path):
     write_task(tmp_path / "m", "classify", {"long": {"mode": "segments", "pool": "attention"}})
     (tmp_path / "m" / "bertsmith.safetensors").unlink()
     with pytest.raises(WeightsError, match=r"bertsmith.safetensors does not hold the weights that bertsmith.json asks"):
-        load_task(str(tmp_path / "m"))
+        open_task(str(tmp_path / "m"))
 
 
 @pytest.mark.parametrize(
@@ -104,14 +103,14 @@ def test_a_broken_record_is_refused_with_its_folder(tmp_path, content, what):
     write_task(tmp_path / "m")
     change(tmp_path / "m", **content)
     with pytest.raises(ConfigError, match=f"^{tmp_path}/m: {what}"):
-        load_task(str(tmp_path / "m"))
+        open_task(str(tmp_path / "m"))
 
 
 def test_a_record_of_another_head_is_refused(tmp_path):
     write_task(tmp_path / "m")
     change(tmp_path / "m", kind="tag", options={})
     with pytest.raises(InputError, match="m: is a model for classification, but its task is tag"):
-        load_task(str(tmp_path / "m"))
+        open_task(str(tmp_path / "m"))
 
 
 def test_a_model_without_a_task_is_refused(tmp_path):
@@ -119,12 +118,12 @@ def test_a_model_without_a_task_is_refused(tmp_path):
     with pytest.raises(
         InputError, match="is a model of kind 'pretraining', which does no task yet; see bertsmith fine"
     ):
-        load_task(str(tmp_path / "m"))
+        open_task(str(tmp_path / "m"))
     write_task(tmp_path / "n")
     for name in ("tokenizer.json", "vocab.txt"):
         (tmp_path / "n" / name).unlink()
     with pytest.raises(TokenizerError, match="n: has no tokenizer"):
-        load_task(str(tmp_path / "n"))
+        open_task(str(tmp_path / "n"))
 
 
 # Of others

@@ -8,10 +8,13 @@ import numpy as np
 import pytest
 import torch
 
+from bertsmith.infer import pipeline
+from bertsmith.infer.pipeline import run_program
+from bertsmith.infer.programs import TaskProgram
 from bertsmith.model.heads import build
 from bertsmith.tasks import running
 from bertsmith.tasks.kinds import make_task
-from bertsmith.tasks.running import predict_stream, run_items
+from bertsmith.tasks.running import run_items
 from bertsmith.tasks.task import Criterion, TaskBatch
 from finetuning.small_tasks import (
     NOUNS,
@@ -97,10 +100,10 @@ def numbers_of(prediction):
 def test_a_prediction_is_the_same_alone_and_among_hundreds(tmp_path, kind):
     """To 1e-5, for every kind; in the order of the file, though batches are made by length."""
     task, examples, model = prepared(tmp_path, kind)
-    together = list(predict_stream(task, model, iter(examples), TOKENIZER))
+    together = list(run_program(TaskProgram(task, model, TOKENIZER), iter(examples)))
     assert [example for example, _ in together] == examples
     for number in random.Random(1).sample(range(COUNT), 12):
-        ((_, alone),) = predict_stream(task, model, [examples[number]], TOKENIZER)
+        ((_, alone),) = run_program(TaskProgram(task, model, TOKENIZER), [examples[number]])
         among = together[number][1]
         if kind == "answer":  # spans of equal score may change places
             assert alone["null_margin"] == pytest.approx(among["null_margin"], abs=1e-5)
@@ -162,7 +165,7 @@ def test_one_batch_after_the_other_gives_the_same(tmp_path, monkeypatch):
 
 def test_only_some_examples_are_in_memory_at_a_time(tmp_path, monkeypatch):
     task, examples, model = prepared(tmp_path, "classify")
-    monkeypatch.setattr(running, "_EXAMPLES_AT_ONCE", 10)
+    monkeypatch.setattr(pipeline, "_INPUTS_AT_ONCE", 10)
     taken = []
 
     def source():
@@ -170,8 +173,8 @@ def test_only_some_examples_are_in_memory_at_a_time(tmp_path, monkeypatch):
             taken.append(example)
             yield example
 
-    stream = predict_stream(task, model, source(), TOKENIZER)
+    stream = run_program(TaskProgram(task, model, TOKENIZER), source())
     assert not taken
     next(stream)
-    assert len(taken) == 11  # one more, to see whether it belongs to those before
+    assert len(taken) == 21  # ten, and the ten that are tokenised ahead, and one to see whether it belongs to them
     assert len(list(stream)) == 34

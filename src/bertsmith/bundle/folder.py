@@ -14,6 +14,7 @@ from safetensors.torch import save_file
 
 from bertsmith.bundle.albert import FoldedAlbert, fold_config, is_albert
 from bertsmith.bundle.card import model_card
+from bertsmith.bundle.embedding import TASK_FILE, read_pooling, read_whitening, whitening_tensors
 from bertsmith.bundle.fitting import extra_tensors, fit, published_config, tensors_of
 from bertsmith.bundle.google import GoogleCheckpoint
 from bertsmith.bundle.google_names import GoogleWeights
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 
     from bertsmith.bundle.weights import WeightSource
     from bertsmith.model.heads import BertModel
+    from bertsmith.model.pooling import Pooling, Whitening
 
 __all__ = [
     "Bundle",
@@ -46,7 +48,7 @@ __all__ = [
 ]
 
 MAX_SHARD_BYTES = 5 * 10**9
-TASK_FILE, EXTRA_FILE = "bertsmith.json", "bertsmith.safetensors"
+EXTRA_FILE = "bertsmith.safetensors"
 
 
 @dataclass(frozen=True)
@@ -54,7 +56,8 @@ class Bundle:
     """A model, its tokenizer where it has one, and the longest input that it is meant for.
 
     `task` is what only Bertsmith knows of it (`bertsmith.json`): the kind of task and its options. Weights that others
-    have no place for are in `extras` (`bertsmith.safetensors`).
+    have no place for are in `extras` (`bertsmith.safetensors`). `pooling` and `whitening` are how its sentence vectors
+    are meant to be made, where it says so.
     """
 
     model: BertModel
@@ -62,6 +65,8 @@ class Bundle:
     max_length: int
     task: dict[str, Any] | None = None
     extras: dict[str, torch.Tensor] = field(default_factory=dict)
+    pooling: Pooling | None = None
+    whitening: Whitening | None = None
 
 
 def is_model_folder(folder: Path) -> bool:
@@ -126,13 +131,17 @@ def read_bundle(
             f"{folder}: the tokenizer has {tokenizer.vocab_size} pieces, the model {config.vocab_size}: "
             "they do not belong together"
         )
-    return Bundle(model, tokenizer, max_length_of(folder, config), _read_task(folder), _read_extras(folder))
+    extras = _read_extras(folder)
+    whitening = read_whitening(folder, extras)
+    return Bundle(
+        model, tokenizer, max_length_of(folder, config), _read_task(folder), extras, read_pooling(folder), whitening
+    )
 
 
 def _read_task(folder: Path) -> dict[str, Any] | None:
-    if not (folder / TASK_FILE).is_file():
+    record = read_json(folder / TASK_FILE).get("task") if (folder / TASK_FILE).is_file() else None
+    if record is None:
         return None
-    record = read_json(folder / TASK_FILE).get("task")
     if not isinstance(record, dict) or not isinstance(record.get("kind"), str) or "options" not in record:
         raise InputError(f"{folder / TASK_FILE}: names no task with a kind and options")
     return record
@@ -156,10 +165,13 @@ def _write_files(folder: Path, bundle: Bundle, source: str, max_shard_bytes: int
     config = published_config(model)
     (folder / "config.json").write_text(config.to_json(), encoding="utf-8")
     _write_weights(folder, tensors_of(model), max_shard_bytes)
-    if bundle.task is not None:
-        text = json.dumps({"task": bundle.task}, indent=2, ensure_ascii=False)
+    record = {"task": bundle.task} if bundle.task is not None else {}
+    if bundle.pooling is not None:
+        record["embedding"] = bundle.pooling.model_dump(mode="json")
+    if record:
+        text = json.dumps(record, indent=2, ensure_ascii=False)
         (folder / TASK_FILE).write_text(text + "\n", encoding="utf-8")
-    if extras := extra_tensors(model):
+    if extras := bundle.extras | extra_tensors(model) | whitening_tensors(bundle.whitening):
         save_file({name: tensor.detach().cpu().contiguous() for name, tensor in extras.items()}, folder / EXTRA_FILE)
     if bundle.tokenizer is not None:
         bundle.tokenizer.save(folder, max_length=bundle.max_length)
@@ -233,15 +245,15 @@ def _has_capitals(folder: Path) -> bool:
 
 
 def max_length_of(folder: Path, config: BertConfig) -> int:
-    """`sentence_bert_config.json` says what a sentence model was trained for; otherwise the positions do."""
-    settings = folder / "sentence_bert_config.json"
-    if not settings.is_file():
-        return config.max_position_embeddings
-    length = read_json(settings).get("max_seq_length")
+    """What a sentence model was trained for, where sentence-transformers' files say it; otherwise the positions."""
+    positions = config.max_position_embeddings
+    settings, tokenizer = folder / "sentence_bert_config.json", folder / "tokenizer_config.json"
+    length = read_json(settings).get("max_seq_length") if settings.is_file() else None
+    if length is None and (folder / "modules.json").is_file() and tokenizer.is_file():  # its newer folders
+        length = read_json(tokenizer).get("model_max_length")
+        return length if isinstance(length, int) and 3 <= length <= positions else positions
     if length is None:
-        return config.max_position_embeddings
-    if not isinstance(length, int) or not 3 <= length <= config.max_position_embeddings:
-        raise InputError(
-            f"{settings}: max_seq_length must be from 3 to {config.max_position_embeddings}, not {length!r}"
-        )
+        return positions
+    if not isinstance(length, int) or not 3 <= length <= positions:
+        raise InputError(f"{settings}: max_seq_length must be from 3 to {positions}, not {length!r}")
     return length

@@ -25,6 +25,9 @@ _HUB_FILES = [
     "tokenizer_config.json",
     "sentence_bert_config.json",
     "bertsmith.json",
+    "modules.json",
+    "1_Pooling/config.json",
+    "*_Dense/config.json",
 ]
 _OLD_HUB_FILES = ["pytorch_model*.bin", "pytorch_model.bin.index.json"]
 

@@ -16,10 +16,11 @@ def convert(
     source: str,
     target: Path,
     *,
-    to: Literal["hf"] = "hf",  # noqa: ARG001 more formats will stand beside it
+    to: Literal["hf", "onnx", "sentence-transformers"] = "hf",
+    int8: Annotated[bool, Parameter(negative="")] = False,
     drop: Annotated[list[str] | None, Parameter(negative="")] = None,
 ) -> None:
-    """Write a model as a Hugging Face folder.
+    """Write a model as a folder for Hugging Face, ONNX or sentence-transformers.
 
     Parameters
     ----------
@@ -28,12 +29,17 @@ def convert(
     target
         The folder to write; it must not exist.
     to
-        The layout to write.
+        The layout to write: a Hugging Face folder, an ONNX graph, or a folder for sentence-transformers.
+    int8
+        With --to onnx: int8 weights, a quarter of the size; says how far the result is from float32.
     drop
         Leave out tensors whose names begin with this; may be repeated.
     """
     from bertsmith.jobs.convert import convert as job
 
-    bundle = job(source, target, drop=drop or ())
+    findings: list[str] = []
+    bundle = job(source, target, to=to, int8=int8, drop=drop or (), tell=findings.append)
     total = sum(parameter.numel() for parameter in bundle.model.parameters())
     print_line(f"{target}: {bundle.model.kind} model, {total:,} parameters")
+    for line in findings:
+        print_line(line)

@@ -18,8 +18,20 @@ __all__ = ["VERBS", "app", "main", "run"]
 
 # Verbs are loaded when they are called, so what `--help` says of each stands here: what it does, and an example.
 VERBS = {
+    "answer": (
+        "Find the answer to a question in a text.",
+        "bertsmith answer run/ --question 'Who wrote it?' --context - < text.txt",
+    ),
+    "choose": (
+        "Say which of several texts goes with a text.",
+        "bertsmith choose run/ 'She opened the door' 'and went in.' 'and it was Tuesday.'",
+    ),
+    "classify": (
+        "Say which class a text is of.",
+        "bertsmith classify run/ 'a charming and often affecting journey'",
+    ),
     "convert": (
-        "Write a model as a Hugging Face folder.",
+        "Write a model as a folder for Hugging Face, ONNX or sentence-transformers.",
         "bertsmith convert uncased_L-12_H-768_A-12/ bert-base/",
     ),
     "demo": (
@@ -27,7 +39,7 @@ VERBS = {
         "bertsmith demo",
     ),
     "embed": (
-        "Turn texts, one a line, into vectors.",
+        "Turn texts, or pairs of texts, into vectors.",
         "bertsmith embed minilm --input texts.txt --output vectors.npy --normalize",
     ),
     "evaluate": (
@@ -66,13 +78,25 @@ VERBS = {
         "Show a run as one HTML page with curves, settings, data and examples; also while it goes on.",
         "bertsmith report run/",
     ),
+    "serve": (
+        "Serve models over HTTP, with a page to try them on.",
+        "bertsmith serve minilm --port 8000",
+    ),
     "shards": (
         "Turn raw text into token shards, ready for pre-training.",
         "bertsmith shards corpus/ --tokenizer vocab/ --output data/",
     ),
+    "tag": (
+        "Find the entities of a text.",
+        "bertsmith tag run/ 'Marie Curie lived in Paris.'",
+    ),
     "vocab": (
         "Learn a WordPiece vocabulary from raw text.",
         "bertsmith vocab corpus/ --output vocab/ --size 30522",
+    ),
+    "whiten": (
+        "Fit a whitening of sentence vectors on texts, and write the model with it.",
+        "bertsmith whiten bert-base/ --input texts.txt --output whitened/",
     ),
 }
 

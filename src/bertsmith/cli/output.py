@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "columns_of",
+    "layers_of",
+    "note_on_int8",
     "pairs_of",
     "percent",
     "print_json",
@@ -39,6 +41,14 @@ def print_line(text: str = "") -> None:
 def print_note(text: str) -> None:
     """One line on stderr, for what is not a result."""
     sys.stderr.write(f"bertsmith: {text}\n")
+
+
+def note_on_int8() -> None:
+    """Tell where eight bits are no faster."""
+    from bertsmith.model.eight_bit import has_fast_products
+
+    if not has_fast_products():
+        print_note("this processor has no fast products in eight bits: --int8 will not be faster here")
 
 
 def print_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
@@ -87,6 +97,16 @@ def columns_of(given: Sequence[str] | None) -> dict[str, str | int]:
     """FIELD=COLUMN, several; a whole number counts columns."""
     pairs = pairs_of(given or [], "--column", "text=sentence")
     return {name: int(value) if value.removeprefix("-").isdigit() else value for name, value in pairs.items()}
+
+
+def layers_of(given: str | None) -> tuple[int, ...] | None:
+    """Numbers of layers, with commas between them."""
+    if given is None:
+        return None
+    try:
+        return tuple(int(number) for number in given.split(","))
+    except ValueError:
+        raise ConfigError(f"--layers {given}: expected whole numbers with commas, as in --layers -2,-1") from None
 
 
 def task_options(columns: Sequence[str] | None, changes: Sequence[str] | None) -> dict[str, Any]:

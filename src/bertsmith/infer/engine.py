@@ -1,95 +1,209 @@
-"""The engine: texts in, vectors or candidates out, in packed batches of like lengths.
+"""The engine: a loaded model and all that it can be asked, on the device that there is.
 
-Every text is tokenised once, sequences are sorted by length and cut into batches by tokens, and each
-batch goes through the encoder without padding. Results come in the order of the texts.
+What is asked is a program (`infer/programs.py`); `infer/pipeline.py` runs it over inputs of any number.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
+import numpy as np
 import torch
 
+from bertsmith.bundle.embedding import refuse_unfit
 from bertsmith.bundle.resolve import load_bundle
-from bertsmith.data.batches import PackedBatch, by_token_budget
 from bertsmith.errors import InputError, TokenizerError
-from bertsmith.infer.embed import embed_batch
-from bertsmith.infer.fill import fill_text
+from bertsmith.infer.pipeline import run_program
+from bertsmith.infer.programs import AttentionProgram, EmbedProgram, FillProgram, TaskProgram, TokenProgram
 from bertsmith.model.memory import keep_freed_memory, store_by_columns
-from bertsmith.model.streams import run_streams
+from bertsmith.model.pooling import Pooling
+from bertsmith.settings import validated
+from bertsmith.tasks.loading import change_task, does_task, task_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
-    import numpy as np
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from bertsmith.bundle.folder import Bundle
-    from bertsmith.infer.embed import Pool
-    from bertsmith.infer.fill import Candidate
-    from bertsmith.vocab.tokenizer import Tokenizer
+    from bertsmith.infer.programs import Candidate, Gap, Program, TextLike
+    from bertsmith.model.pooling import Pool
+    from bertsmith.tasks.task import Prediction, Task
+    from bertsmith.vocab.tokenizer import Encoding, Tokenizer
 
-__all__ = ["Engine", "load"]
+__all__ = ["Attention", "Engine", "load"]
 
-# Tokens in a batch: enough to keep the cores busy, few enough for the activations to stay in cache.
-_CPU_BUDGET = 1536
-_GPU_BUDGET = 32768
-# Texts are tokenised in pieces of this many, so that memory does not grow with the input.
-_TEXTS_AT_ONCE = 8192
+Input = TypeVar("Input")
+Output = TypeVar("Output")
+
+
+class Attention(NamedTuple):
+    """What every head looks at: `maps[layer, head, i, j]` is how much token i looks at token j."""
+
+    encoding: Encoding
+    maps: np.ndarray  # (layers, heads, n, n)
 
 
 class Engine:
-    """A loaded model. On Linux it raises the allocator's thresholds of the process (`keep_freed_memory`)."""
+    """A loaded model. On Linux it raises the allocator's thresholds of the process (`keep_freed_memory`).
 
-    def __init__(self, bundle: Bundle, *, device: str | None = None) -> None:
+    `options` change those of its task, as `predict --set` does.
+    """
+
+    def __init__(
+        self,
+        bundle: Bundle,
+        *,
+        name: str = "this model",
+        device: str | None = None,
+        options: Mapping[str, Any] | None = None,
+        int8: bool = False,
+    ) -> None:
         if bundle.tokenizer is None:
-            raise TokenizerError("this model has no tokenizer: neither tokenizer.json nor vocab.txt is in its folder")
+            raise TokenizerError(f"{name}: has no tokenizer: neither tokenizer.json nor vocab.txt is in its folder")
         keep_freed_memory()
+        self.name = name
         self.device = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+        self.tokenizer: Tokenizer = bundle.tokenizer
+        self.max_length = bundle.max_length
+        self.pooling = bundle.pooling or Pooling()
+        self.whitening = None if bundle.whitening is None else bundle.whitening.to(self.device)
+        self._task: Task[Any] | None = None
+        if does_task(bundle) or options:
+            self._task = change_task(name, task_of(name, bundle), bundle.model, options or {})
         self.model = bundle.model.to(self.device).eval()
         if self.device.type == "cpu":
             store_by_columns(self.model)
-        self.tokenizer: Tokenizer = bundle.tokenizer
-        self.max_length = bundle.max_length
+        if int8:
+            from bertsmith.model.eight_bit import quantize
+
+            quantize(self.model)
+
+    @property
+    def task(self) -> Task[Any]:
+        """What it was fine-tuned for."""
+        if self._task is None:
+            raise InputError(
+                f"{self.name}: is a model of kind '{self.model.kind}', which does no task yet; see bertsmith finetune"
+            )
+        return self._task
+
+    @property
+    def kind_of_task(self) -> str | None:
+        """The kind of its task, where it has one."""
+        return None if self._task is None else self._task.kind
 
     def embed(
         self,
-        texts: Sequence[str],
+        texts: Iterable[TextLike],
         *,
-        pool: Pool = "mean",
-        normalize: bool = False,
+        pool: Pool | None = None,
+        layers: Sequence[int] | None = None,
+        normalize: bool | None = None,
+        whiten: bool | None = None,
         max_length: int | None = None,
         progress: Callable[[int], object] | None = None,
     ) -> np.ndarray:
-        """One float32 vector a text, (N, H). `progress` is told how many texts each batch finished."""
-        vectors = torch.empty(len(texts), self.model.config.hidden_size)
+        """One float32 vector a text, or a pair of texts, (N, D). `progress` is told how many each batch finished.
 
-        def run(job: tuple[list[int], PackedBatch]) -> tuple[list[int], torch.Tensor]:
-            with torch.inference_mode():
-                return job[0], embed_batch(self.model.encoder, job[1], pool).cpu()
+        What is not said is as the model folder has it: mean, without scaling, where it says nothing.
+        """
+        program = self.embedder(pool=pool, layers=layers, normalize=normalize, whiten=whiten, max_length=max_length)
+        found = run_program(program, _not_one(texts), device=self.device, progress=progress)
+        vectors = [vector for _, vector in found]
+        return np.stack(vectors) if vectors else np.zeros((0, program.width), np.float32)
 
-        batches = self._batches(texts, max_length)
-        for numbers, rows in run_streams(run, batches) if self.device.type == "cpu" else map(run, batches):
-            vectors[numbers] = rows
-            if progress is not None:
-                progress(len(numbers))
-        if normalize:
-            vectors = torch.nn.functional.normalize(vectors, dim=1)
-        return vectors.numpy()
+    def embedder(
+        self,
+        *,
+        pool: Pool | None = None,
+        layers: Sequence[int] | None = None,
+        normalize: bool | None = None,
+        whiten: bool | None = None,
+        max_length: int | None = None,
+    ) -> EmbedProgram:
+        """The program behind `embed`."""
+        told: dict[str, Any] = {
+            "pool": pool,
+            "layers": None if layers is None else tuple(layers),
+            "normalize": normalize,
+        }
+        changes = {name: value for name, value in told.items() if value is not None}
+        if "pool" in changes and "layers" not in changes:
+            changes["layers"] = None
+        pooling = validated(Pooling, {**self.pooling.model_dump(), **changes})
+        whitening = self.whitening if whiten is not False else None
+        if whiten and whitening is None:
+            raise InputError(f"{self.name}: has no whitening; see bertsmith whiten")
+        if whitening is not None and not pooling.reads_as(self.pooling, self.model.config.num_hidden_layers):
+            raise InputError(f"{self.name}: its whitening is for pool {self.pooling.pool}; leave pool and layers out")
+        refuse_unfit(pooling, whitening, self.model.config)
+        return EmbedProgram(self.model, self.tokenizer, self._checked_length(max_length), pooling, whitening)
+
+    def tokens(
+        self, texts: Iterable[TextLike], *, layers: Sequence[int] = (-1,), max_length: int | None = None
+    ) -> Iterator[tuple[list[str], np.ndarray]]:
+        """For each text its pieces and their rows, (n, layers, H); 0 is the embeddings, -1 the last layer."""
+        return self._results(self.tokener(layers, max_length=max_length), texts)
+
+    def tokener(self, layers: Sequence[int] = (-1,), *, max_length: int | None = None) -> TokenProgram:
+        """The program behind `tokens`."""
+        validated(Pooling, {"layers": tuple(layers)}).numbers(self.model.config.num_hidden_layers)
+        return TokenProgram(self.model, self.tokenizer, self._checked_length(max_length), tuple(layers))
 
     def fill(self, text: str, *, top: int = 5) -> list[list[Candidate]]:
         """For each `[MASK]` of a text, in order, the `top` likeliest pieces with their probabilities."""
-        return fill_text(self.model, self.tokenizer, text, top=top, max_length=self.max_length)
+        (gaps,) = self.fill_many([text], top=top)
+        return [gap.candidates for gap in gaps]
 
-    def _batches(self, texts: Sequence[str], max_length: int | None) -> Iterator[tuple[list[int], PackedBatch]]:
-        """Batches with the numbers of their texts."""
-        length = self._checked_length(max_length)
-        on_cpu = self.device.type == "cpu"
-        budget, streams = (_CPU_BUDGET, torch.get_num_threads()) if on_cpu else (_GPU_BUDGET, 1)
-        for start in range(0, len(texts), _TEXTS_AT_ONCE):
-            ids = self.tokenizer.encode_ids(texts[start : start + _TEXTS_AT_ONCE], max_length=length)
-            for chosen in by_token_budget([len(sequence) for sequence in ids], budget, streams=streams):
-                batch = PackedBatch.of([ids[number] for number in chosen])
-                yield [start + number for number in chosen], batch.to(self.device)
+    def fill_many(self, texts: Iterable[str], *, top: int = 5) -> Iterator[list[Gap]]:
+        """The gaps of each text."""
+        return self._results(self.filler(top), texts)
+
+    def filler(self, top: int = 5) -> FillProgram:
+        """The program behind `fill`."""
+        return FillProgram(self.model, self.tokenizer, self.max_length, top)
+
+    def predict(self, examples: Iterable[Any]) -> Iterator[Prediction]:
+        """What the model says of examples of its task (`engine.task.example(…)` makes one), in their order."""
+        return self._results(self.predictor(), examples)
+
+    def predictor(self) -> TaskProgram:
+        """The program behind `predict`."""
+        return TaskProgram(self.task, self.model, self.tokenizer)
+
+    def classify(self, texts: Iterable[str | tuple[str, str]]) -> list[Prediction]:
+        """The class of each text, or pair of texts; numbers, from a model that was trained for those."""
+        self._must_do("classify", "regress")
+        return list(self.predict(self.task.example(*_text_or_pair(text)) for text in _not_one(texts)))
+
+    def tag(self, texts: Iterable[str]) -> list[Prediction]:
+        """The tags and entities of each text."""
+        self._must_do("tag")
+        return list(self.predict(self.task.example(text=text, document=n) for n, text in enumerate(_not_one(texts))))
+
+    def answer(self, question: str, context: str) -> Prediction:
+        """Where a context answers a question."""
+        self._must_do("answer")
+        (found,) = self.predict([self.task.example(question=question, context=context)])
+        return found
+
+    def choose(self, text: str, choices: Sequence[str]) -> Prediction:
+        """Which of several texts goes on from a text."""
+        self._must_do("choose")
+        (found,) = self.predict([self.task.example(text=text, choices=list(_not_one(choices)))])
+        return found
+
+    def attention(self, text: str, pair: str | None = None, *, max_length: int | None = None) -> Attention:
+        """What every head looks at, in a text or a pair of texts."""
+        program = AttentionProgram(self.model, self.tokenizer, self._checked_length(max_length))
+        (maps,) = self._results(program, [text if pair is None else (text, pair)])
+        return Attention(self.tokenizer.encode(text, pair, max_length=program.max_length), maps)
+
+    def _results(self, program: Program[Input, Output], inputs: Iterable[Input]) -> Iterator[Output]:
+        return (result for _, result in run_program(program, _not_one(inputs), device=self.device))
+
+    def _must_do(self, *kinds: str) -> None:
+        if self.task.kind not in kinds:
+            raise InputError(f"{self.name}: was fine-tuned to {self.task.kind}, not to {' or '.join(kinds)}")
 
     def _checked_length(self, max_length: int | None) -> int:
         positions = self.model.config.max_position_embeddings
@@ -100,6 +214,23 @@ class Engine:
         return max_length
 
 
-def load(name: str, *, device: str | None = None) -> Engine:
+def _not_one(texts: Iterable[Input]) -> Iterable[Input]:
+    """A text is an iterable of its characters, which nobody means."""
+    if isinstance(texts, str):
+        raise InputError("expected a list of texts, not one text")
+    return texts
+
+
+def _text_or_pair(given: Any) -> Sequence[str]:
+    if isinstance(given, str):
+        return (given,)
+    if isinstance(given, tuple | list) and len(given) == 2:
+        return given
+    raise InputError(f"expected a text or a pair of texts, found {given!r:.60}")
+
+
+def load(
+    name: str, *, device: str | None = None, options: Mapping[str, Any] | None = None, int8: bool = False
+) -> Engine:
     """Open a model by folder, local name or hub name."""
-    return Engine(load_bundle(name), device=device)
+    return Engine(load_bundle(name), name=name, device=device, options=options, int8=int8)

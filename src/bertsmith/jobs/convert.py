@@ -1,33 +1,79 @@
-"""`convert`: any model that can be read, to a Hugging Face folder."""
+"""`convert`: any model that can be read, to a Hugging Face folder, to ONNX or to sentence-transformers."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from dataclasses import replace
+from typing import TYPE_CHECKING, Literal
 
+from bertsmith.bundle.embedding import read_published_pooling
 from bertsmith.bundle.folder import google_checkpoint, write_bundle
+from bertsmith.bundle.onnx import require_onnx, write_onnx
 from bertsmith.bundle.resolve import find_model, load_bundle
+from bertsmith.bundle.sentence_transformers import write_sentence_transformers
+from bertsmith.errors import InputError
 from bertsmith.folders import refuse_existing
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
     from bertsmith.bundle.folder import Bundle
 
-__all__ = ["convert"]
+__all__ = ["Layout", "convert"]
+
+Layout = Literal["hf", "onnx", "sentence-transformers"]
 
 
-def convert(source: str, target: Path, *, drop: Sequence[str] = ()) -> Bundle:
+def convert(
+    source: str,
+    target: Path,
+    *,
+    to: Layout = "hf",
+    int8: bool = False,
+    drop: Sequence[str] = (),
+    tell: Callable[[str], object] | None = None,
+) -> Bundle:
     """Read a model by name or folder and write it anew; gives what was written.
 
-    Tensors whose names begin with one of `drop` are left out: heads that no BERT has.
+    Tensors whose names begin with one of `drop` are left out: heads that no BERT has. `int8` is for ONNX. `tell` is
+    given what the checks of an export found, in sentences.
     """
     refuse_existing(target)
+    if int8 and to != "onnx":
+        raise InputError("--int8 goes with --to onnx; other layouts keep float32")
+    if to == "onnx":
+        require_onnx()
     folder, _ = find_model(source)
     checkpoint = google_checkpoint(folder)
     if checkpoint is not None:
         for _ in checkpoint.verified():  # all of it, the parts that are left behind as well
             continue
     bundle = load_bundle(source, drop=tuple(drop) or None)
-    write_bundle(target, bundle, source=f"converted from `{source}`")
-    return bundle
+    origin = f"converted from `{source}`"
+    if to == "hf":
+        write_bundle(target, bundle, source=origin)
+        return bundle
+    if to == "onnx":
+        if bundle.model.kind == "encoder":
+            bundle = replace(bundle, pooling=read_published_pooling(folder))
+        for line in _export_onnx(target, bundle, origin, int8=int8):
+            if tell is not None:
+                tell(line)
+        return bundle
+    bundle = replace(bundle, pooling=read_published_pooling(folder))
+    return write_sentence_transformers(target, bundle, source=origin)
+
+
+def _export_onnx(target: Path, bundle: Bundle, origin: str, *, int8: bool) -> list[str]:
+    result = write_onnx(target, bundle, source=origin, int8=int8)
+    lines = [
+        f"float32 graph against the packed model: largest difference {result.difference:.1e}, "
+        f"over {result.num_batches} batches from one token to the longest text"
+    ]
+    if result.cosines:
+        mean = sum(result.cosines) / len(result.cosines)
+        lines.append(
+            f"int8 against float32: cosine of {result.output} {mean:.4f} in the mean and {min(result.cosines):.4f} at "
+            f"least, over {len(result.cosines)} built-in texts; measure on your own task before you rely on it"
+        )
+    return lines

@@ -1,24 +1,35 @@
-"""`embed`: a file of texts, one a line, to a file of vectors."""
+"""`embed`: a file of texts, or of pairs of texts, to a file of vectors; and `whiten`: a model with whitened vectors."""
 
 from __future__ import annotations
 
-import os
-import sys
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
+import torch
 
-from bertsmith.errors import InputError
-from bertsmith.folders import write_whole
-from bertsmith.infer.engine import load
+from bertsmith.bundle.folder import write_bundle
+from bertsmith.bundle.resolve import load_bundle
+from bertsmith.errors import DataError, InputError
+from bertsmith.folders import refuse_existing, write_whole
+from bertsmith.infer.engine import Engine, load
+from bertsmith.infer.pipeline import run_program
+from bertsmith.infer.vector_files import check_output, writer_for
+from bertsmith.model.pooling import Whitening
+from bertsmith.tasks.tables import numbered_lines
+from bertsmith.tasks.texts import read_texts
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from typing import BinaryIO
 
-    from bertsmith.infer.embed import Pool
+    from bertsmith.infer.programs import TextLike
+    from bertsmith.model.pooling import Pool
+    from bertsmith.tasks.tables import Column
 
-__all__ = ["embed"]
+__all__ = ["embed", "whiten"]
+
+_TABLES = (".tsv", ".csv", ".jsonl", ".parquet")
 
 
 def embed(
@@ -26,47 +37,109 @@ def embed(
     *,
     input: str,  # noqa: A002 the flag's name
     output: Path,
-    pool: Pool = "mean",
-    normalize: bool = False,
+    pool: Pool | None = None,
+    layers: Sequence[int] | None = None,
+    normalize: bool | None = None,
+    whiten: bool | None = None,
     max_length: int | None = None,
-    progress: Callable[[int, int], object] | None = None,
+    tokens: bool = False,
+    columns: Mapping[str, Column] | None = None,
+    int8: bool = False,
+    progress: Callable[[int, int | None], object] | None = None,
 ) -> tuple[int, int]:
-    """Embed the lines of a file (`-` is standard input) into an `.npy` file; gives its shape.
+    """Embed the texts of a file (`-` is standard input); gives the number of vectors, or of texts, and their width.
 
-    `progress` is told the number of texts just finished and the number in all.
+    Plain lines are a text each; tables (TSV, CSV, JSON lines, Parquet) have columns `text` and, perhaps, `pair`. With
+    `tokens` every token has a vector for each of `layers`. `progress` is told the number of texts just finished, and
+    the number in all where it is known.
     """
-    if output.suffix != ".npy":
-        raise InputError(f"{output}: the output is a NumPy file, so its name must end in .npy")
-    if not output.absolute().parent.is_dir() or output.is_dir():
-        raise InputError(f"{output}: cannot be a file there; the folder {output.parent} does not exist, or it is one")
-    if not os.access(output.absolute().parent, os.W_OK):
-        raise InputError(f"{output}: the folder {output.parent} cannot be written to")
-    texts = _read_lines(input)
-    engine = load(model)
-    vectors = engine.embed(
-        texts,
-        pool=pool,
-        normalize=normalize,
-        max_length=max_length,
-        progress=None if progress is None else lambda done: progress(done, len(texts)),
+    check_output(output, tokens=tokens)
+    if tokens and (pool, normalize, whiten) != (None, None, None):
+        raise InputError("tokens are given as they are: pool, normalize and whiten are for vectors of whole texts")
+    total = _count_lines(input)
+    engine = load(model, int8=int8)
+    program: Any = (
+        engine.tokener(layers or (-1,), max_length=max_length)
+        if tokens
+        else engine.embedder(pool=pool, layers=layers, normalize=normalize, whiten=whiten, max_length=max_length)
     )
-    write_whole(output, lambda file: np.save(file, vectors))
-    return vectors.shape[0], vectors.shape[1]
+    told = None if progress is None else lambda done: progress(done, total)
+    found = run_program(program, read_inputs(input, columns or {}), device=engine.device, progress=told)
+    count = 0
+
+    def write(file: BinaryIO) -> None:
+        nonlocal count
+        count = writer_for(output)(file, (_record(text, result, tokens=tokens) for text, result in found))
+        if not count:
+            raise DataError(f"{input}: is empty; expected one text per line")
+
+    write_whole(output, write)
+    return count, program.width
 
 
-def _read_lines(name: str) -> list[str]:
-    """The lines of a file; an empty line is an empty text, so that line n is always row n."""
+def _record(text: TextLike, result: Any, *, tokens: bool) -> dict[str, Any]:
+    """What a line of the output holds."""
+    columns = {"text": text} if isinstance(text, str) else dict(zip(("text", "pair"), text, strict=True))
+    return {**columns, "tokens": result[0], "vectors": result[1]} if tokens else {**columns, "vector": result}
+
+
+def whiten(
+    model: str,
+    *,
+    input: str,  # noqa: A002 the flag's name
+    output: Path,
+    pool: Pool | None = None,
+    layers: Sequence[int] | None = None,
+    normalize: bool = False,
+    dimensions: int | None = None,
+    columns: Mapping[str, Column] | None = None,
+    progress: Callable[[int, int | None], object] | None = None,
+) -> tuple[int, int]:
+    """A copy of a model whose sentence vectors are whitened by the texts of a file; gives their number, and the width.
+
+    `normalize` says whether vectors of the new model are scaled to length 1 after that.
+    """
+    refuse_existing(output)
+    total = _count_lines(input)
+    bundle = load_bundle(model)
+    engine = Engine(replace(load_bundle(model), whitening=None), name=model)
+    vectors = engine.embed(
+        read_inputs(input, columns or {}),
+        pool=pool,
+        layers=layers,
+        normalize=False,
+        progress=None if progress is None else lambda done: progress(done, total),
+    )
+    if not len(vectors):
+        raise DataError(f"{input}: is empty; expected one text per line")
+    whitening = Whitening.fit(torch.from_numpy(vectors), dimensions)
+    pooling = engine.embedder(pool=pool, layers=layers, normalize=normalize).pooling
+    write_bundle(output, replace(bundle, pooling=pooling, whitening=whitening), source=f"{model}, whitened")
+    return len(vectors), int(whitening.kernel.shape[1])
+
+
+def read_inputs(name: str, columns: Mapping[str, Column]) -> Iterator[TextLike]:
+    """The texts or pairs of a file. Of plain lines an empty one is an empty text, so that line n is always row n."""
+    if Path(name).suffix.lower() in _TABLES or columns:
+        for example in read_texts(name, dict(columns), labelled=False):
+            yield example.text if example.pair is None else (example.text, example.pair)
+    else:
+        for _, line in numbered_lines(name):
+            yield line.removesuffix("\n").removesuffix("\r")
+
+
+def _count_lines(name: str) -> int | None:
+    """How many texts there will be, where that is quickly known; also whether there is such a file."""
+    if name == "-":
+        return None
+    path = Path(name)
     try:
-        data = sys.stdin.buffer.read() if name == "-" else Path(name).read_bytes()
+        with path.open("rb") as file:
+            if path.suffix.lower() in _TABLES:
+                return None
+            last, count = b"\n", 0
+            while block := file.read(2**20):
+                last, count = block[-1:], count + block.count(b"\n")
+            return count + (last != b"\n")
     except OSError as error:
         raise InputError(f"{name}: cannot be read ({error.strerror})") from error
-    try:
-        lines = data.decode("utf-8").split("\n")
-    except UnicodeDecodeError as error:
-        line = data[: error.start].count(b"\n") + 1
-        raise InputError(f"{name}: line {line} is not UTF-8 (byte {error.start}); convert the file first") from error
-    if lines[-1] == "":
-        lines.pop()
-    if not lines:
-        raise InputError(f"{name}: is empty; expected one text per line")
-    return [line.removesuffix("\r") for line in lines]

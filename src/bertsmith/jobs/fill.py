@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from bertsmith.infer.engine import load
 
 if TYPE_CHECKING:
-    from bertsmith.infer.fill import Candidate
+    from bertsmith.infer.programs import Candidate
 
 __all__ = ["fill"]
 

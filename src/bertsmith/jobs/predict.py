@@ -4,16 +4,12 @@ from __future__ import annotations
 
 import json
 import sys
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal
 
-import torch
-
-from bertsmith.errors import InputError
+from bertsmith.errors import DataError, InputError
 from bertsmith.folders import write_whole
-from bertsmith.model.memory import keep_freed_memory
-from bertsmith.tasks.loading import TaskModel, load_task
-from bertsmith.tasks.running import predict_stream
+from bertsmith.infer.engine import Engine, load
+from bertsmith.infer.pipeline import run_program
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -39,6 +35,8 @@ def predict(
     """Predictions of a file (`-` is standard input) into another, or to standard output; gives their number."""
     if output is not None and not output.absolute().parent.is_dir():
         raise InputError(f"{output}: the folder {output.parent} does not exist")
+    if output is not None and output.is_dir():
+        raise InputError(f"{output}: is a folder; name a file")
     ready = open_task(model, options)
     count = 0
 
@@ -48,6 +46,8 @@ def predict(
             file.write(_line(prediction, form, first=count == 1))
             if progress is not None:
                 progress(1)
+        if not count:
+            raise DataError(f"{input}: is empty; expected one example at least")
 
     if output is None:
         write(sys.stdout.buffer)
@@ -57,29 +57,17 @@ def predict(
     return count
 
 
-def open_task(name: str, options: Mapping[str, Any] | None = None) -> TaskModel:
-    """A fine-tuned model on the device that there is, its task changed as told."""
-    keep_freed_memory()
-    ready = load_task(name)
-    task = ready.task.changed(**(options or {}))
-    trained = set(ready.model.state_dict())
-    task.attach(ready.model)
-    if not trained >= set(ready.model.state_dict()):
-        raise InputError(f"{name}: attention over segments must be trained, and was not; set long.pool to max or mean")
-    positions = ready.model.config.max_position_embeddings
-    if task.options.max_length > positions:
-        raise InputError(f"max_length: {task.options.max_length} is beyond the model's {positions} positions")
-    return replace(ready, task=task, model=ready.model.to(_device()))
+def open_task(name: str, options: Mapping[str, Any] | None = None, *, int8: bool = False) -> Engine:
+    """A fine-tuned model, its task changed as told."""
+    engine = load(name, options=options, int8=int8)
+    engine.task  # noqa: B018 a model without one is refused here, not in the middle of a file
+    return engine
 
 
-def predictions_of(ready: TaskModel, name: str, *, labelled: bool) -> Iterator[tuple[Any, Prediction]]:
+def predictions_of(engine: Engine, name: str, *, labelled: bool) -> Iterator[tuple[Any, Prediction]]:
     """Each example of a file with its prediction."""
-    examples = ready.task.read(name, labelled=labelled)
-    return predict_stream(ready.task, ready.model, examples, ready.tokenizer, device=_device())
-
-
-def _device() -> torch.device:
-    return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    examples = engine.task.read(name, labelled=labelled)
+    return run_program(engine.predictor(), examples, device=engine.device)
 
 
 def _line(prediction: Prediction, form: Form, *, first: bool) -> bytes:

@@ -12,6 +12,8 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from bertsmith.model.eight_bit import EightBitLinear
+
 if TYPE_CHECKING:
     from bertsmith.config import BertConfig
     from bertsmith.model.packing import Plan, Ragged, Reading
@@ -50,10 +52,7 @@ class SelfAttention(nn.Module):
     def forward_rows(self, x: torch.Tensor, plan: Plan, reading: Reading) -> torch.Tensor:
         """As `forward`, but only for the rows that are read: (T, H) to (R, H). Keys and values stay whole."""
         dropout = self.dropout if self.training else 0.0
-        width = x.shape[-1]
-        weight, bias = self.qkv.weight, self.qkv.bias
-        q = F.linear(x.index_select(0, reading.rows), weight[:width], bias[:width])  # (R, H)
-        kv = F.linear(x, weight[width:], bias[width:])  # (T, 2H)
+        q, kv = _project_apart(x, x.index_select(0, reading.rows), self.qkv)  # (R, H), (T, 2H)
         contexts = []
         parts = zip(
             q.split([rows.num_rows for rows in reading.queries]),
@@ -72,11 +71,22 @@ class SelfAttention(nn.Module):
         return _join(contexts) if contexts else x[:0]
 
 
-def project(x: torch.Tensor, dense: nn.Linear) -> torch.Tensor:
+def project(x: torch.Tensor, dense: nn.Linear | EightBitLinear) -> torch.Tensor:
     """`dense(x)`; without gradients the bias is added in place afterwards, where torch would copy it first."""
-    if torch.is_grad_enabled() or torch.is_autocast_enabled(x.device.type):
+    if isinstance(dense, EightBitLinear) or torch.is_grad_enabled() or torch.is_autocast_enabled(x.device.type):
         return dense(x)
     return torch.mm(x, dense.weight.t()).add_(dense.bias)
+
+
+def _project_apart(
+    x: torch.Tensor, read: torch.Tensor, qkv: nn.Linear | EightBitLinear
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Queries of the rows that are read, keys and values of all."""
+    if isinstance(qkv, EightBitLinear):
+        return qkv.query(read), qkv.key_value(x)
+    width = x.shape[-1]
+    weight, bias = qkv.weight, qkv.bias
+    return F.linear(read, weight[:width], bias[:width]), F.linear(x, weight[width:], bias[width:])
 
 
 def attend(

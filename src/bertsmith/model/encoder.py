@@ -17,6 +17,7 @@ from torch.utils.checkpoint import checkpoint
 
 from bertsmith.errors import InputError
 from bertsmith.model.attention import SelfAttention, project
+from bertsmith.model.eight_bit import EightBitLinear
 from bertsmith.model.packing import Plan, Reading, cls_rows, positions_of
 
 if TYPE_CHECKING:
@@ -94,8 +95,10 @@ class Layer(nn.Module):
             return torch.ops.aten.gelu_(inner)
         return self.activation(inner)
 
-    def _residual(self, x: torch.Tensor, inner: torch.Tensor, dense: nn.Linear) -> torch.Tensor:
+    def _residual(self, x: torch.Tensor, inner: torch.Tensor, dense: nn.Linear | EightBitLinear) -> torch.Tensor:
         """The sum x + dropout(dense(inner)); without dropout the product is added to x + bias where it stands."""
+        if isinstance(dense, EightBitLinear):
+            return dense.add_to(x, inner)
         if (self.training and self.dropout.p) or torch.is_autocast_enabled(x.device.type):
             return x + self.dropout(dense(inner))
         return (x + dense.bias).addmm_(inner, dense.weight.t())

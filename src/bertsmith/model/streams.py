@@ -18,7 +18,7 @@ import torch
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-__all__ = ["run_streams"]
+__all__ = ["one_thread_an_operation", "run_streams"]
 
 Job = TypeVar("Job")
 Result = TypeVar("Result")
@@ -38,7 +38,7 @@ def run_streams(function: Callable[[Job], Result], jobs: Iterable[Job]) -> Itera
     if num_streams == 1 or len(first) < 2:
         yield from map(function, chain(first, jobs))
         return
-    with _one_thread_an_operation(), ThreadPoolExecutor(num_streams) as pool:
+    with one_thread_an_operation(), ThreadPoolExecutor(num_streams) as pool:
         waiting: deque[Future[Result]] = deque()
         try:
             for job in chain(first, jobs):
@@ -53,7 +53,7 @@ def run_streams(function: Callable[[Job], Result], jobs: Iterable[Job]) -> Itera
 
 
 @contextmanager
-def _one_thread_an_operation() -> Iterator[None]:
+def one_thread_an_operation() -> Iterator[None]:
     """Torch has one setting for the whole process: the last to leave puts back what the first one found."""
     with _lock:
         _users.append(_users[0] if _users else torch.get_num_threads())

@@ -84,6 +84,10 @@ class AnswerTask(Task[Question]):
             return read_squad(name, answered=labelled)
         return _read_table(name, self.options.columns, labelled=labelled)
 
+    def example(self, question: str, context: str) -> Question:
+        """A question and the text that may answer it."""
+        return Question("", question, context, None)
+
     def remarks(self, examples: Sequence[Question]) -> list[str]:
         """Questions without an answer where one is always given."""
         count = sum(not example.answers for example in examples)

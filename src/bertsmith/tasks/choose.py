@@ -14,9 +14,10 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
+from bertsmith.errors import InputError
 from bertsmith.model.packing import Ragged
 from bertsmith.tasks import scores
-from bertsmith.tasks.tables import Column, Place, Row, read_rows
+from bertsmith.tasks.tables import NOWHERE, Column, Place, Row, read_rows
 from bertsmith.tasks.task import Criterion, Item, Prediction, Scores, Task, TaskBatch
 
 if TYPE_CHECKING:
@@ -58,6 +59,12 @@ class Choose(Task[ChoiceExample]):
                 raise row.place.error(f"{len(choices)} choices; there must be two at least, or the row must go")
             label = _number(row, row.get(columns["label"]), names, len(choices)) if labelled else None
             yield ChoiceExample(row.place, row.text(columns["text"]), tuple(choices), label)
+
+    def example(self, text: str, choices: Sequence[str]) -> ChoiceExample:
+        """A text and its continuations, two at least."""
+        if len(choices) < 2:
+            raise InputError(f"{len(choices)} choices; there must be two at least")
+        return ChoiceExample(NOWHERE, text, tuple(choices), None)
 
     def encode(self, examples: Sequence[ChoiceExample], tokenizer: Tokenizer) -> list[Item]:
         """One item a question: a sequence of text and choice for each choice."""

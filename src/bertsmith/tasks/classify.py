@@ -13,6 +13,7 @@ from pydantic import Field
 from bertsmith.errors import ConfigError
 from bertsmith.model.heads import Classifier
 from bertsmith.tasks import scores
+from bertsmith.tasks.tables import NOWHERE
 from bertsmith.tasks.task import Criterion, Item, Prediction, Scores, Task, TaskBatch
 from bertsmith.tasks.texts import TextExample, TextOptions, encode_texts, read_texts
 
@@ -50,6 +51,10 @@ class TextTask(Task[TextExample]):
     def read(self, name: str, *, labelled: bool = True) -> Iterator[TextExample]:
         """A table with the columns text, pair (perhaps) and label."""
         return read_texts(name, self.options.columns, labelled=labelled)
+
+    def example(self, text: str, pair: str | None = None) -> TextExample:
+        """A text, or a pair of texts."""
+        return TextExample(NOWHERE, text, pair, None)
 
     def encode(self, examples: Sequence[TextExample], tokenizer: Tokenizer) -> list[Item]:
         """One item an example; of several sequences where long text is cut into segments."""

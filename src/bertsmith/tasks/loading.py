@@ -1,37 +1,29 @@
-"""A fine-tuned model by its name: the model, its tokenizer, and the task that it was made for."""
+"""The task that a model was fine-tuned for, and what it may be changed to."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from bertsmith.bundle.resolve import load_bundle
-from bertsmith.errors import ConfigError, InputError, TokenizerError, WeightsError
+from bertsmith.errors import ConfigError, InputError, WeightsError
 from bertsmith.tasks.kinds import KINDS, make_task
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from bertsmith.bundle.folder import Bundle
     from bertsmith.model.heads import BertModel
     from bertsmith.tasks.task import Task
-    from bertsmith.vocab.tokenizer import Tokenizer
 
-__all__ = ["TaskModel", "load_task"]
-
-
-@dataclass(frozen=True)
-class TaskModel:
-    """What it takes to predict."""
-
-    task: Task[Any]
-    model: BertModel
-    tokenizer: Tokenizer
+__all__ = ["change_task", "does_task", "task_of"]
 
 
-def load_task(name: str) -> TaskModel:
-    """Open a fine-tuned model, ours or another's; one without a task's head is refused."""
-    bundle = load_bundle(name)
-    if bundle.tokenizer is None:
-        raise TokenizerError(f"{name}: has no tokenizer: neither tokenizer.json nor vocab.txt is in its folder")
+def does_task(bundle: Bundle) -> bool:
+    """Whether a model has a task's head."""
+    return bundle.task is not None or any(task.head == bundle.model.kind for task in KINDS.values())
+
+
+def task_of(name: str, bundle: Bundle) -> Task[Any]:
+    """The task of a fine-tuned model, ours or another's, with its own weights in place; others are refused."""
     record = bundle.task or _guess(name, bundle)
     labels = tuple(bundle.model.config.id2label.values())
     try:
@@ -44,7 +36,20 @@ def load_task(name: str) -> TaskModel:
         raise InputError(f"{name}: is a model for {bundle.model.kind}, but its task is {task.kind}")
     task.attach(bundle.model)
     _put_extras(name, bundle)
-    return TaskModel(task, bundle.model.eval(), bundle.tokenizer)
+    return task
+
+
+def change_task(name: str, task: Task[Any], model: BertModel, options: Mapping[str, Any]) -> Task[Any]:
+    """A task with other options, if its model can do that."""
+    changed = task.changed(**options)
+    trained = set(model.state_dict())
+    changed.attach(model)
+    if not trained >= set(model.state_dict()):
+        raise InputError(f"{name}: attention over segments must be trained, and was not; set long.pool to max or mean")
+    positions = model.config.max_position_embeddings
+    if changed.options.max_length > positions:
+        raise InputError(f"max_length: {changed.options.max_length} is beyond the model's {positions} positions")
+    return changed
 
 
 def _guess(name: str, bundle: Bundle) -> dict[str, Any]:

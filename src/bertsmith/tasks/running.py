@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -12,18 +13,16 @@ from bertsmith.model.streams import run_streams
 from bertsmith.tasks.task import Criterion, TaskBatch
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Sequence
 
     import numpy as np
-    from torch import nn
 
-    from bertsmith.tasks.task import Item, Prediction, Task
-    from bertsmith.vocab.tokenizer import Tokenizer
+    from bertsmith.tasks.task import Item, Task
 
-__all__ = ["Run", "predict_stream", "run_items"]
+__all__ = ["Run", "run_batches", "run_items", "token_budget"]
 
+# Tokens in a batch: enough to keep the cores busy, few enough for the activations to stay in cache.
 _CPU_BUDGET, _GPU_BUDGET = 1536, 32768
-_EXAMPLES_AT_ONCE = 2048
 
 
 @dataclass(frozen=True)
@@ -43,51 +42,46 @@ def run_items(
     in_order: bool = False,
 ) -> Run:
     """All items through `forward`, which gives logits; `in_order`: one batch after the other, the same everywhere."""
-    on_cpu = torch.device(device).type == "cpu"
-    streams = torch.get_num_threads() if on_cpu and not in_order else 1
-    budget = _CPU_BUDGET if on_cpu else _GPU_BUDGET
     known = bool(items) and all(item.targets is not None for item in items)
     plain = Criterion()
+    losses: list[float] = []
 
-    def run(numbers: list[int]) -> tuple[list[int], list[np.ndarray], float]:
-        with torch.no_grad():
-            batch = TaskBatch.of([items[number] for number in numbers], device)
-            logits = forward(batch)
-            loss = float(task.loss(logits, batch, plain)) if known else 0.0
-            return numbers, task.outputs(logits, batch), loss
+    def run(batch: TaskBatch) -> list[np.ndarray]:
+        logits = forward(batch)
+        if known:
+            losses.append(float(task.loss(logits, batch, plain)))
+        return task.outputs(logits, batch)
 
-    outputs: list[Any] = [None] * len(items)
-    total = 0.0
-    batches = by_token_budget([item.num_tokens for item in items], budget, streams=streams)
-    for numbers, found, loss in run_streams(run, batches) if streams > 1 else map(run, batches):
-        total += loss
-        for number, output in zip(numbers, found, strict=True):
-            outputs[number] = output
-    return Run(outputs, total / task.weigh(items, plain) if known else None)
+    outputs = run_batches(run, items, device=device, in_order=in_order)
+    # An exact sum, because threads end in any order.
+    return Run(outputs, math.fsum(losses) / task.weigh(items, plain) if known else None)
 
 
-def predict_stream(
-    task: Task[Any],
-    model: nn.Module,
-    examples: Iterable[Any],
-    tokenizer: Tokenizer,
+def run_batches(
+    function: Callable[[TaskBatch], list[np.ndarray]],
+    items: Sequence[Item],
     *,
     device: torch.device | str = "cpu",
-) -> Iterator[tuple[Any, Prediction]]:
-    """Each example with its prediction, in order; only some thousand are in memory at a time."""
-    for some in _cut_stream(task, examples):
-        items = task.encode(some, tokenizer)
-        run = run_items(task, lambda batch: task.logits(model, batch), items, device=device)
-        yield from zip(some, task.decode(some, items, run.outputs), strict=True)
+    in_order: bool = False,
+    progress: Callable[[int], object] | None = None,
+) -> list[np.ndarray]:
+    """What a function says of each item, given batches of them; `progress` is told the size of each batch."""
+    streams = torch.get_num_threads() if torch.device(device).type == "cpu" and not in_order else 1
+
+    def run(numbers: list[int]) -> tuple[list[int], list[np.ndarray]]:
+        with torch.no_grad():
+            return numbers, function(TaskBatch.of([items[number] for number in numbers], device))
+
+    outputs: list[Any] = [None] * len(items)
+    batches = by_token_budget([item.num_tokens for item in items], token_budget(device), streams=streams)
+    for numbers, found in run_streams(run, batches) if streams > 1 else map(run, batches):
+        for number, output in zip(numbers, found, strict=True):
+            outputs[number] = output
+        if progress is not None:
+            progress(len(numbers))
+    return outputs
 
 
-def _cut_stream(task: Task[Any], examples: Iterable[Any]) -> Iterator[list[Any]]:
-    """Some thousand examples at a time, those that are read together never apart."""
-    some: list[Any] = []
-    for example in examples:
-        if len(some) >= _EXAMPLES_AT_ONCE and not task.reads_together(some[-1], example):
-            yield some
-            some = []
-        some.append(example)
-    if some:
-        yield some
+def token_budget(device: torch.device | str) -> int:
+    """Tokens in a batch."""
+    return _CPU_BUDGET if torch.device(device).type == "cpu" else _GPU_BUDGET

@@ -22,7 +22,17 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
     from typing import BinaryIO
 
-__all__ = ["Column", "Place", "Row", "has_lone_surrogate", "is_plain_text", "numbered_lines", "opened", "read_rows"]
+__all__ = [
+    "NOWHERE",
+    "Column",
+    "Place",
+    "Row",
+    "has_lone_surrogate",
+    "is_plain_text",
+    "numbered_lines",
+    "opened",
+    "read_rows",
+]
 
 Column = str | int
 _SUFFIXES = {".tsv": "tsv", ".txt": "lines", ".csv": "csv", ".jsonl": "jsonl", ".json": "jsonl", ".parquet": "parquet"}
@@ -43,6 +53,9 @@ class Place:
     def error(self, what: str) -> DataError:
         """An error that begins with the place."""
         return DataError(f"{self}: {what}")
+
+
+NOWHERE = Place("input", 1)  # of what comes from no file
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,9 +18,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import torch.nn.functional as F
 
+from bertsmith.errors import InputError
 from bertsmith.tasks.conll import Sentence, check_tag, read_conll
 from bertsmith.tasks.entity_scores import score_entities, spans_of
-from bertsmith.tasks.tables import Column, Place, Row, read_rows
+from bertsmith.tasks.tables import NOWHERE, Column, Place, Row, has_lone_surrogate, read_rows
 from bertsmith.tasks.task import Criterion, Item, Prediction, Scores, Task, TaskBatch, TaskOptions, packed_ids
 from bertsmith.tasks.windows import cut_windows, most_context
 from bertsmith.text.words import has_han
@@ -85,6 +86,13 @@ class Tag(Task[TaggedText]):
             tag = columns.get("tag", -1) if labelled else None
             return map(_from_conll, read_conll(name, columns.get("word", 1), tag))
         return (_from_row(row, columns, number, labelled=labelled) for number, row in enumerate(read_rows(name)))
+
+    def example(self, text: str = "", tokens: Sequence[str] = (), document: int = 0) -> TaggedText:
+        """Running text, or its words."""
+        for word in (text, *tokens):
+            if not isinstance(word, str) or has_lone_surrogate(word):
+                raise InputError(f"{word!r:.60} is not text: no str, or it has half a surrogate pair")
+        return _from_words(NOWHERE, tokens, None, document) if tokens else _from_text(NOWHERE, text, document)
 
     def reads_together(self, example: TaggedText, following: TaggedText) -> bool:
         """Sentences of one document, with `context`."""
@@ -158,10 +166,7 @@ class Tag(Task[TaggedText]):
 
     def outputs(self, logits: torch.Tensor, batch: TaskBatch) -> list[np.ndarray]:
         """(n, C) probabilities of the words of an item."""
-        assert batch.read is not None
-        owner = np.searchsorted(np.cumsum(batch.lengths.numpy()), batch.read.numpy(), side="right")
-        cuts = np.cumsum(np.bincount(owner, minlength=len(batch.lengths)))[:-1]
-        return np.split(logits.float().softmax(1).cpu().numpy(), cuts)
+        return batch.split_read(logits.float().softmax(1).cpu().numpy())
 
     def decode(
         self, examples: Sequence[TaggedText], items: Sequence[Item], outputs: Sequence[np.ndarray]
@@ -235,9 +240,7 @@ def _joined(words: Sequence[str]) -> tuple[str, tuple[tuple[int, int], ...]]:
 def _from_row(row: Row, columns: dict[str, Column], number: int, *, labelled: bool) -> TaggedText:
     tokens, tags = columns.get("tokens", "tokens"), columns.get("tags", "tags")
     if not labelled and not row.has(tokens):
-        text = row.text(columns.get("text", "text"))
-        found = list(_WORD.finditer(text))
-        return TaggedText(row.place, text, tuple(w[0] for w in found), tuple(w.span() for w in found), None, number)
+        return _from_text(row.place, row.text(columns.get("text", "text")), number)
     words, named = row.get(tokens), row.get(tags) if labelled else []
     for values in (words, named):
         if not (isinstance(values, list) and all(isinstance(value, str) for value in values)):
@@ -248,5 +251,15 @@ def _from_row(row: Row, columns: dict[str, Column], number: int, *, labelled: bo
         raise row.place.error(f"{len(words)} words and {len(named)} tags; correct or remove the row")
     for tag in named:
         check_tag(row.place, tag)
+    return _from_words(row.place, words, named if labelled else None, number)
+
+
+def _from_text(place: Place, text: str, document: int) -> TaggedText:
+    found = list(_WORD.finditer(text))
+    words, offsets = tuple(word[0] for word in found), tuple(word.span() for word in found)
+    return TaggedText(place, text, words, offsets, None, document)
+
+
+def _from_words(place: Place, words: Sequence[str], tags: Sequence[str] | None, document: int) -> TaggedText:
     text, offsets = _joined(words)
-    return TaggedText(row.place, text, tuple(words), offsets, tuple(named) if labelled else None, number)
+    return TaggedText(place, text, tuple(words), offsets, None if tags is None else tuple(tags), document)

@@ -37,7 +37,17 @@ if TYPE_CHECKING:
 
     from bertsmith.vocab.tokenizer import Tokenizer
 
-__all__ = ["Criterion", "Item", "Prediction", "Scores", "Task", "TaskBatch", "TaskOptions", "packed_ids"]
+__all__ = [
+    "Criterion",
+    "Item",
+    "Prediction",
+    "Scores",
+    "Task",
+    "TaskBatch",
+    "TaskOptions",
+    "packed_ids",
+    "packed_texts",
+]
 
 Prediction = dict[str, Any]
 Scores = dict[str, float]
@@ -92,6 +102,12 @@ class TaskBatch:
             read,
             targets,
         )
+
+    def split_read(self, rows: np.ndarray) -> list[np.ndarray]:
+        """What stands for the rows that are read, (N, …), cut by sequence."""
+        assert self.read is not None
+        owner = np.searchsorted(np.cumsum(self.lengths.numpy()), self.read.numpy(), side="right")
+        return np.split(rows, np.cumsum(np.bincount(owner, minlength=len(self.lengths)))[:-1])
 
 
 @dataclass(frozen=True)
@@ -160,6 +176,10 @@ class Task(ABC, Generic[Example]):
     def read(self, name: str, *, labelled: bool = True) -> Iterator[Example]:
         """The examples of a file, one after the other; `labelled` says whether they must tell what is right."""
 
+    @abstractmethod
+    def example(self, *values: Any, **fields: Any) -> Example:
+        """An example from what a caller has at hand, without what is right; every kind names its own fields."""
+
     def reads_together(self, example: Example, following: Example) -> bool:
         """Whether what is made of an example depends on the one that follows it, so that none may come alone."""
         del example, following
@@ -225,3 +245,22 @@ def packed_ids(tokenizer: Tokenizer, *parts: Sequence[int] | np.ndarray) -> tupl
     pieces = [*chain.from_iterable([*part, tokenizer.sep_id] for part in parts)]
     segments = [kind for kind, part in enumerate(parts) for _ in range(len(part) + 1)]
     return np.array([tokenizer.cls_id, *pieces], np.int32), np.array([0, *segments], np.int32)
+
+
+def packed_texts(
+    tokenizer: Tokenizer, texts: Sequence[str | tuple[str, str]], max_length: int
+) -> list[tuple[np.ndarray, np.ndarray]]:
+    """Ids and segments of texts and pairs of texts, in any mixture; each as it would be alone, cut to `max_length`."""
+    plain = [text for text in texts if not isinstance(text, tuple)]
+    pairs = [text for text in texts if isinstance(text, tuple)]
+    rows = iter(tokenizer.encode_ids(plain, max_length=max_length))
+    made = iter(tokenizer.encode_batch(*zip(*pairs, strict=True), max_length=max_length) if pairs else ())
+    found = []
+    for text in texts:
+        if isinstance(text, tuple):
+            encoding = next(made)
+            found.append((np.array(encoding.ids, np.int32), np.array(encoding.type_ids, np.int32)))
+        else:
+            ids = np.array(next(rows), np.int32)
+            found.append((ids, np.zeros_like(ids)))
+    return found

@@ -16,7 +16,7 @@ from pydantic import Field
 
 from bertsmith.settings import Strict
 from bertsmith.tasks.tables import Column, Place, Row, is_plain_text, read_rows
-from bertsmith.tasks.task import TaskOptions, packed_ids
+from bertsmith.tasks.task import TaskOptions, packed_ids, packed_texts
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -98,16 +98,8 @@ def encode_texts(
     """The sequences of each example: ids and segments."""
     if long.mode is not None:
         return [_cut_long(example, tokenizer, max_length, long) for example in examples]
-    made: list[Sequences] = []
-    texts = [example.text for example in examples]
-    if all(example.pair is None for example in examples):
-        for ids in tokenizer.encode_ids(texts, max_length=max_length):
-            made.append(((np.array(ids, np.int32),), (np.zeros(len(ids), np.int32),)))
-        return made
-    pairs = [example.pair or "" for example in examples]
-    for encoding in tokenizer.encode_batch(texts, pairs, max_length=max_length):
-        made.append(((np.array(encoding.ids, np.int32),), (np.array(encoding.type_ids, np.int32),)))
-    return made
+    texts = [example.text if example.pair is None else (example.text, example.pair) for example in examples]
+    return [((ids,), (types,)) for ids, types in packed_texts(tokenizer, texts, max_length)]
 
 
 def _cut_long(example: TextExample, tokenizer: Tokenizer, max_length: int, long: LongOptions) -> Sequences:

@@ -1,0 +1,190 @@
+"""Schemathesis against a running service: 10,000 requests made from its own OpenAPI, and no failure.
+
+All checks of Schemathesis are on. One is told more than OpenAPI can say: five routes may refuse a request that fits its
+schema, because what fits depends on the model (`NARROWER`). A refusal there must still be one of the documented
+answers.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import socket
+import string
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import harness
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+# Routes, and why a request that fits the schema may be wrong for a model.
+NARROWER = {
+    "/v1/embeddings": "pieces beyond the vocabulary, more dimensions than a vector has",
+    "/embed": "the same; a text too long for `truncate: false`",
+    "/fill": "a text without a gap",
+    "/tokenize": "a pair with several texts",
+    "/attention": "a text of more than 128 tokens",
+}
+ALLOWED = ["2xx", "404", "413", "422"]
+POSTS = 11  # routes with a body; the others have nothing to vary
+SECONDS = 60  # for the server to start
+
+# name: kind of model, its classes, its kind of task
+MODELS: dict[str, tuple[str, tuple[str, ...], str | None]] = {
+    "filler": ("mlm", (), None),
+    "critic": ("classification", ("bad", "good"), "classify"),
+    "finder": ("tagging", ("O", "B-PER", "I-PER"), "tag"),
+    "reader": ("span", (), "answer"),
+    "chooser": ("choice", (), "choose"),
+}
+
+
+def configuration() -> dict[str, Any]:
+    """What Schemathesis is told, as its `schemathesis.toml` has it."""
+    check = {"positive_data_acceptance": {"expected-statuses": ALLOWED}}
+    return {"operations": [{"include-path": path, "checks": check} for path in NARROWER]}
+
+
+def configuration_file() -> str:
+    """The same as TOML."""
+    lines = []
+    for operation in configuration()["operations"]:
+        lines += ["[[operations]]", f"include-path = {json.dumps(operation['include-path'])}"]
+        lines += [f"checks.positive_data_acceptance.expected-statuses = {json.dumps(ALLOWED)}", ""]
+    return "\n".join(lines)
+
+
+def write_models(folder: Path) -> list[str]:
+    """A small model of random weights for every kind of head."""
+    from bertsmith.bundle.folder import Bundle, write_bundle
+    from bertsmith.config import BertConfig
+    from bertsmith.model.heads import build
+    from bertsmith.vocab.tokenizer import SPECIAL_TOKENS, Tokenizer
+
+    letters = [*string.ascii_lowercase, *string.digits]
+    pieces = [*SPECIAL_TOKENS, *letters, *(f"##{letter}" for letter in letters), *string.punctuation]
+    shape = BertConfig(
+        vocab_size=len(pieces),
+        hidden_size=16,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        intermediate_size=32,
+        max_position_embeddings=128,
+    )
+    for name, (kind, labels, task) in MODELS.items():
+        config = shape.derive(id2label=dict(enumerate(labels))) if labels else shape
+        options = None if task is None else {"kind": task, "options": {"max_length": 64}}
+        bundle = Bundle(build(config, kind, seed=0), Tokenizer.from_pieces(pieces), 128, options)
+        write_bundle(folder / name, bundle, source="random weights")
+    return [str(folder / name) for name in MODELS]
+
+
+def start(models: list[str], log: Path) -> tuple[subprocess.Popen[bytes], str]:
+    """`bertsmith serve` on a free port, once it answers."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+    line = [sys.executable, "-m", "bertsmith", "serve", *models, "--port", str(port)]
+    process = subprocess.Popen(line, stdout=subprocess.DEVNULL, stderr=log.open("wb"))
+    address = f"http://127.0.0.1:{port}"
+    for _ in range(10 * SECONDS):
+        try:
+            urllib.request.urlopen(f"{address}/health", timeout=5).close()
+        except OSError:
+            if process.poll() is not None:
+                break
+            time.sleep(0.1)
+        else:
+            return process, address
+    process.kill()
+    raise RuntimeError(f"the service did not start: {log.read_text()}")
+
+
+def run(address: str, examples: int, folder: Path, seed: int) -> tuple[int, str]:
+    """The command line of Schemathesis; its exit code, and what it printed."""
+    (folder / "schemathesis.toml").write_text(configuration_file())
+    line = [sys.executable, "-m", "schemathesis.cli", "run", f"{address}/openapi.json", "--continue-on-failure"]
+    line += ["--max-examples", str(math.ceil(examples / POSTS)), "--seed", str(seed)]
+    line += ["--suppress-health-check", "all", "--warnings", "off"]
+    done = subprocess.run(line, cwd=folder, capture_output=True, text=True, env={**os.environ, "NO_COLOR": "1"})
+    return done.returncode, done.stdout + done.stderr
+
+
+def summary(printed: str) -> Iterator[str]:
+    """The lines of its own summary."""
+    _, _, rest = printed.partition(" SUMMARY ")
+    yield from (line.rstrip() for line in rest.splitlines()[1:])
+
+
+def answers(address: str) -> dict[str, float]:
+    """How many requests the service itself has answered, by status."""
+    with urllib.request.urlopen(f"{address}/metrics", timeout=30) as page:
+        lines = page.read().decode().splitlines()
+    found: dict[str, float] = {}
+    for line in lines:
+        if line.startswith("bertsmith_requests_total{"):
+            status = line.split('status="')[1][:3]
+            found[status] = found.get(status, 0) + float(line.rsplit(" ", 1)[1])
+    return dict(sorted(found.items()))
+
+
+def main() -> int:
+    """Run it, and say what came of it."""
+    parser = harness.parser("Schemathesis against a running service")
+    parser.add_argument("--examples", type=int, default=10_000, help="requests, at the least")
+    parser.add_argument("--seed", type=int, default=0)
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = Path(scratch)
+        process, address = start(write_models(folder / "models"), folder / "log")
+        try:
+            began = time.perf_counter()
+            code, printed = run(address, options.examples, folder, options.seed)
+            seconds = time.perf_counter() - began
+            counted = answers(address)
+        finally:
+            process.terminate()
+            process.wait(SECONDS)
+        log = (folder / "log").read_text()
+    total = sum(counted.values())
+    wrong = sum(count for status, count in counted.items() if status >= "500")
+    met = code == 0 and total >= options.examples and wrong == 0 and "Traceback" not in log
+    lines = [
+        "Requests are made from `/openapi.json`, valid ones and broken ones, by Schemathesis with all its checks, and",
+        "sent to `bertsmith serve` with five small models of random weights. Five routes may refuse what fits their",
+        "schema, with 404, 413 or 422:",
+        "",
+        *(f"- `{path}`: {why}" for path, why in NARROWER.items()),
+        "",
+        f"{harness.versions('schemathesis', 'hypothesis', 'fastapi', 'uvicorn')}; {seconds:.0f} s; seed {options.seed}",
+        "",
+        *harness.verdict_table(
+            [
+                ("requests", f"{options.examples:,}", f"{total:,.0f}", total >= options.examples),
+                ("failures of Schemathesis", "0", "0" if code == 0 else f"exit code {code}", code == 0),
+                ("answers of 500 and above", "0", f"{wrong:.0f}", wrong == 0),
+                ("tracebacks in the log", "0", str(log.count("Traceback")), "Traceback" not in log),
+            ]
+        ),
+        "",
+        "Answers by status: " + ", ".join(f"{status} × {count:,.0f}" for status, count in counted.items()),
+        "",
+        "```text",
+        *summary(printed),
+        "```",
+    ]
+    harness.show("serve-schemathesis", "Schemathesis against the service", lines, keep=options.keep)
+    if not met:
+        print(printed[-8000:], file=sys.stderr)
+    return 0 if met else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

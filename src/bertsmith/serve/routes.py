@@ -1,0 +1,425 @@
+"""The routes: a body to a program's inputs, through the batcher, and its results to an answer."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+from concurrent.futures import ThreadPoolExecutor
+from importlib.metadata import version
+from typing import TYPE_CHECKING, Any, TypeVar, get_type_hints
+
+import numpy as np
+from fastapi import APIRouter, Request
+
+from bertsmith.errors import InputError
+from bertsmith.infer.programs import encode_texts
+from bertsmith.serve.answers import FieldError, TooLargeError, error_answer, json_answer
+from bertsmith.serve.batching import OverloadedError
+from bertsmith.serve.bodies import (
+    AnswerBody,
+    AttentionBody,
+    ChooseBody,
+    EmbedBody,
+    EmbeddingsBody,
+    FillBody,
+    PredictBody,
+    RerankBody,
+    SimilarityBody,
+    TagBody,
+    TokenizeBody,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Sequence
+
+    from starlette.responses import Response
+
+    from bertsmith.infer.programs import Program, TextLike
+    from bertsmith.serve.batching import Batcher
+    from bertsmith.serve.metrics import Metrics
+    from bertsmith.serve.served import Served, ServedModels
+    from bertsmith.serve.settings import Limits
+    from bertsmith.tasks.task import Item, Prediction
+    from bertsmith.vocab.tokenizer import Encoding
+
+__all__ = ["Service", "routes"]
+
+Work = TypeVar("Work", bound="Callable[[Service, Any], Awaitable[Any]]")
+
+_SHORT = 4096  # characters that are tokenised at once; more goes to a thread, so that others need not wait
+_GONE = 499  # nobody is there to read it
+
+
+_ERROR = {
+    "type": "object",
+    "properties": {
+        "error": {
+            "type": "object",
+            "properties": {
+                "message": {"type": "string"},
+                "type": {"type": "string"},
+                "field": {"type": ["string", "null"]},
+            },
+            "required": ["message", "type", "field"],
+        }
+    },
+    "required": ["error"],
+}
+_STATUSES = {
+    401: "A bearer token is needed",
+    404: "No such model, or none that can do this",
+    408: "The body did not come in time",
+    413: "Too large, too many or too long",
+    422: "The body is not JSON, or a field is wrong",
+    429: "Busy: try again after `Retry-After` seconds",
+    503: "No answer in time, or shutting down",
+}
+_ERRORS: dict[int | str, dict[str, Any]] = {
+    status: {"description": text, "content": {"application/json": {"schema": _ERROR}}}
+    for status, text in _STATUSES.items()
+}
+
+
+class Service:
+    """What all routes share."""
+
+    def __init__(self, models: ServedModels, batcher: Batcher, limits: Limits, metrics: Metrics) -> None:
+        self.models, self.batcher, self.limits, self.metrics = models, batcher, limits, metrics
+        self._tokenisers = ThreadPoolExecutor(1, thread_name_prefix="tokenise")
+        self._aside = 0  # characters that wait for it
+
+    async def ask(self, program: Program[Any, Any], inputs: Sequence[Any], *, truncate: bool = True) -> list[Any]:
+        """The results of a program, one an input."""
+        results, _ = await self.ask_and_count(program, inputs, truncate=truncate)
+        return results
+
+    async def ask_and_count(
+        self, program: Program[Any, Any], inputs: Sequence[Any], *, truncate: bool = True, field: str = "inputs"
+    ) -> tuple[list[Any], int]:
+        """And the number of tokens that were read; `field` is where the inputs are from."""
+        self.check_number(inputs)
+        items = await self.aside(sum(map(_size, inputs)), lambda: self._encode(program, inputs, truncate, field))
+        tokens = sum(item.num_tokens for item in items)
+        self.check_tokens(tokens)
+        outputs = await self.batcher.run(program, items)
+        return program.decode(inputs, items, outputs), tokens
+
+    def check_number(self, texts: Sequence[Any]) -> None:
+        """Refuse more texts than one request may have."""
+        if len(texts) > self.limits.texts:
+            raise TooLargeError(f"{len(texts):,} texts; {self.limits.texts:,} are the most in one request")
+
+    def check_tokens(self, tokens: int) -> None:
+        """Refuse more tokens than one request may have."""
+        if tokens > self.limits.tokens:
+            raise TooLargeError(f"{tokens:,} tokens; {self.limits.tokens:,} are the most in one request")
+
+    async def aside(self, size: int, work: Any) -> Any:
+        """Work on so many characters in a thread, or here and now where they are few.
+
+        No more may wait for the thread than one body can have; beyond that a request is refused.
+        """
+        if size <= _SHORT:
+            return work()
+        if self._aside and self._aside + size > self.limits.body:
+            raise OverloadedError(1.0)
+        self._aside += size
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._tokenisers, work)
+        finally:
+            self._aside -= size
+
+    def _encode(self, program: Any, inputs: Sequence[Any], truncate: bool, field: str) -> list[Item]:
+        try:
+            if truncate:
+                return program.encode(inputs)
+            items = encode_texts(program.tokenizer, inputs, program.max_length + 1)
+        except InputError as error:
+            raise FieldError(field, str(error)) from error
+        if any(item.num_tokens > program.max_length for item in items):
+            raise TooLargeError(f"a text is longer than the {program.max_length} tokens that the model reads")
+        return items
+
+    async def answer(self, request: Request, work: Awaitable[Any]) -> Response:
+        """What work gives, as JSON, unless it takes too long or nobody waits any more."""
+        doing = asyncio.ensure_future(work)
+        leaving = asyncio.ensure_future(_gone(request))
+        try:
+            await asyncio.wait((doing, leaving), timeout=self.limits.timeout, return_when=asyncio.FIRST_COMPLETED)
+            if doing.done():
+                return json_answer(doing.result())
+            if leaving.done():
+                return error_answer(_GONE, "the client went away", kind="gone")
+            return error_answer(
+                503, f"no answer within {self.limits.timeout:g} seconds; try again later", kind="timeout"
+            )
+        finally:
+            for task in (doing, leaving):
+                task.cancel()
+
+
+async def _gone(request: Request) -> None:
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
+
+
+def _size(value: Any) -> int:
+    """Characters, roughly, of whatever a program takes."""
+    if isinstance(value, str):
+        return len(value)
+    if isinstance(value, tuple | list):
+        return len(value) if value and isinstance(value[0], int) else sum(map(_size, value))
+    fields = (getattr(value, name, None) for name in ("text", "pair", "question", "context", "choices"))
+    return sum(_size(field) for field in fields if field is not None)
+
+
+routes = APIRouter()
+
+
+def asks(path: str, summary: str) -> Callable[[Work], Work]:
+    """Make a route of a function of the service and a body: whoever leaves, or waits too long, is seen to."""
+
+    def register(work: Work) -> Work:
+        async def endpoint(body: Any, request: Request) -> Response:
+            service: Service = request.app.state.service
+            return await service.answer(request, work(service, body))
+
+        endpoint.__annotations__ = {"body": get_type_hints(work)["body"], "request": Request}
+        endpoint.__name__, endpoint.__doc__ = work.__name__, work.__doc__
+        routes.post(path, summary=summary, responses=_ERRORS)(endpoint)
+        return work
+
+    return register
+
+
+@asks("/v1/embeddings", "Vectors, as OpenAI's clients ask for them")
+async def embeddings(service: Service, body: EmbeddingsBody) -> Any:
+    """All are of length 1; `dimensions` keeps the first ones."""
+    served = service.models.find("embed", body.model)
+    vectors, count = await service.ask_and_count(served.embedder(True), _texts(body.input), field="input")
+    data = [
+        {
+            "object": "embedding",
+            "index": number,
+            "embedding": _as_asked(_cut(vector, body.dimensions), body.encoding_format),
+        }
+        for number, vector in enumerate(vectors)
+    ]
+    usage = {"prompt_tokens": count, "total_tokens": count}
+    return {"object": "list", "data": data, "model": served.name, "usage": usage}
+
+
+@asks("/embed", "Vectors, as text-embeddings-inference gives them")
+async def embed(service: Service, body: EmbedBody) -> Any:
+    """One a text."""
+    program = service.models.find("embed", body.model).embedder(body.normalize)
+    vectors = await service.ask(program, _texts(body.inputs), truncate=body.truncate)
+    return [_cut(vector, body.dimensions, normalize=body.normalize) for vector in vectors]
+
+
+@asks("/predict", "Classes and their scores, the best first")
+async def predict(service: Service, body: PredictBody) -> Any:
+    """Of one text or pair a list; of several a list of lists. A model that was trained for numbers gives `value`."""
+    served = service.models.find_one_of(("classify", "regress"), body.model)
+    rows, alone = _rows(body.inputs)
+    examples = [served.engine.task.example(*row) for row in rows]
+    found = [_labels(prediction) for prediction in await service.ask(served.predictor(), examples)]
+    return found[0] if alone else found
+
+
+@asks("/rerank", "Texts by how well they fit a query")
+async def rerank(service: Service, body: RerankBody) -> Any:
+    """By a model that was fine-tuned to judge pairs where there is one, else by the cosine of vectors."""
+    served = service.models.find("rerank", body.model)
+    if served.judges_pairs:
+        examples = [served.engine.task.example(body.query, text) for text in body.texts]
+        scores = [_score(prediction, served) for prediction in await service.ask(served.predictor(), examples)]
+    else:
+        query, *texts = await service.ask(served.embedder(True), [body.query, *body.texts])
+        scores = [float(query @ text) for text in texts]
+    order = sorted(range(len(scores)), key=lambda number: -scores[number])
+    shown = [{"text": text} if body.return_text else {} for text in body.texts]
+    return [{"index": number, "score": scores[number], **shown[number]} for number in order]
+
+
+@asks("/similarity", "Cosines of sentences")
+async def similarity(service: Service, body: SimilarityBody) -> Any:
+    """Of one sentence with others: a list. Without a source, of each with each: a matrix."""
+    program = service.models.find("similarity", body.model).embedder(True)
+    source, sentences = body.inputs.source_sentence, body.inputs.sentences
+    if source is None:
+        vectors = np.stack(await service.ask(program, sentences))
+        return vectors @ vectors.T
+    first, *others = await service.ask(program, [source, *sentences])
+    return np.stack(others) @ first
+
+
+@asks("/tokenize", "Texts to pieces, with the characters that each is from")
+async def tokenize(service: Service, body: TokenizeBody) -> Any:
+    """A list of pieces for each text."""
+    tokenizer = service.models.find("tokenize", body.model).engine.tokenizer
+    texts = [body.inputs] if isinstance(body.inputs, str) else body.inputs
+    service.check_number(texts)
+    pairs = None if body.pair is None else [body.pair]
+    size = sum(map(len, texts)) + len(body.pair or "")
+
+    def work() -> list[list[dict[str, Any]]]:
+        encodings = tokenizer.encode_batch(texts, pairs)
+        service.check_tokens(sum(map(len, encodings)))
+        rows = map(_tokens, encodings)
+        return [[one for one in row if body.add_special_tokens or not one["special"]] for row in rows]
+
+    return await service.aside(size, work)
+
+
+@asks("/attention", "What every head looks at")
+async def attention(service: Service, body: AttentionBody) -> Any:
+    """`weights` is base64 of little-endian float32, (layers, heads, size, size); at most 128 tokens."""
+    served = service.models.find("attention", body.model)
+    text = body.inputs if body.pair is None else (body.inputs, body.pair)
+    (maps,) = await service.ask(served.attention, [text], truncate=False)
+    layers, heads, size, _ = maps.shape
+    tokens = _tokens(served.engine.tokenizer.encode(body.inputs, body.pair))
+    return {"tokens": tokens, "layers": layers, "heads": heads, "size": size, "weights": _base64(maps)}
+
+
+@asks("/fill", "What may stand at each [MASK]")
+async def fill(service: Service, body: FillBody) -> Any:
+    """For each text its gaps, and for each gap the likeliest pieces."""
+    served = service.models.find("fill", body.model)
+    texts = [body.inputs] if isinstance(body.inputs, str) else body.inputs
+    found = await service.ask(served.filler(min(body.top_k, served.engine.tokenizer.vocab_size)), texts)
+    return [
+        [{**gap._asdict(), "candidates": [candidate._asdict() for candidate in gap.candidates]} for gap in gaps]
+        for gaps in found
+    ]
+
+
+@asks("/tag", "Tags of words, and entities with their characters")
+async def tag(service: Service, body: TagBody) -> Any:
+    """One object a text."""
+    served = service.models.find("tag", body.model)
+    texts = [body.inputs] if isinstance(body.inputs, str) else body.inputs
+    service.check_number(texts)
+    example = served.engine.task.example
+    examples = await service.aside(
+        sum(map(len, texts)), lambda: [example(text=text, document=number) for number, text in enumerate(texts)]
+    )
+    return await service.ask(served.predictor(), examples)
+
+
+@asks("/answer", "Where a text answers a question")
+async def answer(service: Service, body: AnswerBody) -> Any:
+    """The best answer and the next best; `answer` is "" where the text has none."""
+    served = service.models.find("answer", body.model)
+    (found,) = await service.ask(served.predictor(), [served.engine.task.example(body.question, body.context)])
+    best = found["candidates"][0] if found["answer"] else {}
+    where = {key: best.get(key) for key in ("score", "start", "end")}
+    rest = {"null_margin": found["null_margin"], "candidates": found["candidates"][: body.top_k]}
+    return {"answer": found["answer"], **where, **rest}
+
+
+@asks("/choose", "Which of several texts goes with a text")
+async def choose(service: Service, body: ChooseBody) -> Any:
+    """The choice, and the scores of all."""
+    served = service.models.find("choose", body.model)
+    (found,) = await service.ask(served.predictor(), [served.engine.task.example(body.text, body.choices)])
+    return found
+
+
+@routes.get("/v1/models", summary="The models, as OpenAI's clients ask for them")
+async def list_models(request: Request) -> Any:
+    """By name."""
+    names = request.app.state.service.models.names
+    return {
+        "object": "list",
+        "data": [{"id": name, "object": "model", "created": 0, "owned_by": "bertsmith"} for name in names],
+    }
+
+
+@routes.get("/info", summary="What is loaded, and the limits")
+async def info(request: Request) -> Any:
+    """Of the first model as text-embeddings-inference has it, and of all in `models`."""
+    service: Service = request.app.state.service
+    first = service.models.all[0]
+    return {
+        "version": version("bertsmith"),
+        "model_id": first.name,
+        "model_sha": None,
+        "model_dtype": "float32",
+        "model_type": _type_of(first),
+        "max_input_length": first.engine.max_length,
+        "max_batch_tokens": service.batcher.budget,
+        "max_client_batch_size": service.limits.texts,
+        "auto_truncate": True,
+        "models": [model.about() for model in service.models.all],
+    }
+
+
+def _texts(given: Any) -> list[TextLike]:
+    """One text, several, the pieces of one, or of several."""
+    return [given] if isinstance(given, str) or isinstance(given[0], int) else list(given)
+
+
+def _cut(vector: np.ndarray, dimensions: int | None, *, normalize: bool = True) -> np.ndarray:
+    """The first dimensions of a vector, scaled to length 1 again."""
+    if dimensions is None:
+        return vector
+    if dimensions > len(vector):
+        raise FieldError("dimensions", f"{dimensions} of a vector that has {len(vector)}")
+    part = vector[:dimensions]
+    return part / max(float(np.linalg.norm(part)), 1e-12) if normalize else part
+
+
+def _as_asked(vector: np.ndarray, form: str) -> Any:
+    return vector if form == "float" else _base64(vector)
+
+
+def _base64(array: np.ndarray) -> str:
+    """Little-endian float32."""
+    return base64.b64encode(np.ascontiguousarray(array, "<f4").tobytes()).decode()
+
+
+def _rows(inputs: Any) -> tuple[list[list[str]], bool]:
+    """Texts or pairs, and whether it is one that was not in a list."""
+    if isinstance(inputs, str):
+        return [[inputs]], True
+    if isinstance(inputs[0], str):
+        return [inputs], True
+    return inputs, False
+
+
+def _labels(prediction: Prediction) -> list[dict[str, Any]]:
+    scores = prediction.get("scores") or {"value": prediction["value"]}
+    return [{"label": label, "score": score} for label, score in sorted(scores.items(), key=lambda item: -item[1])]
+
+
+def _score(prediction: Prediction, served: Served) -> float:
+    return float(prediction["value"] if "value" in prediction else prediction["scores"][served.engine.task.labels[1]])
+
+
+def _tokens(encoding: Encoding) -> list[dict[str, Any]]:
+    """What each piece is, and where in its text it stands; special tokens stand nowhere."""
+    rows = zip(
+        encoding.ids, encoding.tokens, encoding.offsets, encoding.type_ids, encoding.special_tokens_mask, strict=True
+    )
+    return [
+        {
+            "id": number,
+            "text": token,
+            "special": bool(special),
+            "start": None if special else start,
+            "stop": None if special else stop,
+            "segment": segment,
+        }
+        for number, token, (start, stop), segment, special in rows
+    ]
+
+
+def _type_of(served: Served) -> dict[str, Any]:
+    """As text-embeddings-inference calls it."""
+    engine = served.engine
+    if engine.kind_of_task is None:
+        return {"embedding": {"pooling": engine.pooling.pool}}
+    labels = dict(enumerate(engine.task.labels))
+    return {"classifier": {"id2label": labels, "label2id": {label: number for number, label in labels.items()}}}

@@ -1,0 +1,97 @@
+"""The service as processes: uvicorn with a deadline for requests, one worker or several."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import tempfile
+import threading
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+import uvicorn
+from uvicorn.config import STARTUP_FAILURE
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.supervisors import Multiprocess
+
+from bertsmith.errors import InputError
+from bertsmith.serve.app import SETTINGS_VARIABLE, create_app
+from bertsmith.serve.settings import ServeSettings
+
+if TYPE_CHECKING:
+    import asyncio
+
+__all__ = ["PunctualProtocol", "serve_forever"]
+
+_KEEP_ALIVE = 75  # seconds; longer than what proxies and clients keep an idle connection for
+
+
+def serve_forever(settings: ServeSettings, *, host: str, port: int, workers: int = 1, verbose: bool = False) -> None:
+    """Serve until a signal comes; what was taken is then finished. Models are loaded before the port is open."""
+    if workers > 1:
+        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+        settings = settings.model_copy(update={"threads": settings.threads or max(1, cores // workers)})
+    os.environ[SETTINGS_VARIABLE] = settings.model_dump_json()
+    common: dict[str, Any] = {
+        "host": host,
+        "port": port,
+        "http": "bertsmith.serve.running:PunctualProtocol",
+        "ws": "none",
+        "access_log": verbose,
+        "log_level": "info" if verbose else "error",
+        "server_header": False,
+        "timeout_keep_alive": _KEEP_ALIVE,
+        "timeout_graceful_shutdown": int(settings.limits.timeout) + 1,
+    }
+    if workers == 1:
+        _end_well()
+        uvicorn.run(create_app(settings), **common)
+        return
+    config = uvicorn.Config("bertsmith.serve.app:app_from_environment", factory=True, workers=workers, **common)
+    with tempfile.TemporaryDirectory(prefix="bertsmith-metrics-") as figures:
+        os.environ["PROMETHEUS_MULTIPROC_DIR"] = figures
+        supervisor = Multiprocess(config, [config.bind_socket()])
+        supervisor.run()
+    if any(process.exitcode == STARTUP_FAILURE for process in supervisor.processes):
+        raise InputError("no worker could start; the line above says why")
+
+
+def _end_well() -> None:
+    """Uvicorn raises the signal that ended it again; being told to end is no failure, so that has exit code 0."""
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+
+
+@cache
+def _seconds() -> float:
+    """For the head of a request to come."""
+    return ServeSettings.model_validate_json(os.environ[SETTINGS_VARIABLE]).limits.sending
+
+
+class PunctualProtocol(HttpToolsProtocol):
+    """HTTP as uvicorn speaks it, but a connection must bring the head of a request in time.
+
+    Uvicorn itself waits for ever. The body's time is kept by the guard, which can answer.
+    """
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """A new client."""
+        super().connection_made(transport)
+        self.deadline = self.loop.call_later(_seconds(), transport.abort)
+
+    def on_message_begin(self) -> None:
+        """The first byte of a request."""
+        super().on_message_begin()
+        self.deadline.cancel()
+        self.deadline = self.loop.call_later(_seconds(), self.transport.abort)
+
+    def on_headers_complete(self) -> None:
+        """The head is there."""
+        self.deadline.cancel()
+        super().on_headers_complete()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The end."""
+        self.deadline.cancel()
+        super().connection_lost(exc)

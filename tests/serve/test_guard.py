@@ -1,0 +1,293 @@
+"""What stands before every route: tokens, sizes, slow and vanishing clients; on real sockets where that matters."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import re
+import socket
+import time
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from starlette.testclient import TestClient
+
+from serve.conftest import SECONDS, listening, until
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from fastapi import FastAPI
+
+TOKEN = "s3cret-tökén"
+BODY = json.dumps({"inputs": "the river was good"}).encode()
+
+
+@pytest.fixture(scope="module")
+def locked(make_app: Callable[..., FastAPI]) -> Iterator[TestClient]:
+    app = make_app("filler", token=TOKEN, cors=("https://a.example",))
+    with TestClient(app, raise_server_exceptions=False) as asking:
+        yield asking
+
+
+@pytest.mark.parametrize(
+    ("header", "passes"),
+    [
+        (None, False),
+        (b"", False),
+        (b"Bearer", False),
+        (b"Bearer ", False),
+        (b"Bearer wrong", False),
+        (TOKEN.encode(), False),
+        (b"Basic " + TOKEN.encode(), False),
+        (b"Bearer " + TOKEN.encode()[:-1], False),
+        (b"Bearer " + TOKEN.encode() + b"x", False),
+        (b"Bearer \xff\xfe", False),
+        (b"Bearer " + TOKEN.encode(), True),
+        (b"bearer  " + TOKEN.encode(), True),
+    ],
+)
+def test_the_token_must_be_right(locked: TestClient, header: bytes | None, passes: bool):
+    headers = [] if header is None else [(b"authorization", header)]
+    for path in ("/info", "/metrics", "/v1/models", "/openapi.json", "/nowhere"):
+        answer = locked.get(path, headers=headers)
+        assert (answer.status_code != 401) == passes, path
+    answer = locked.post("/embed", headers=[*headers, (b"content-type", b"application/json")], content=BODY)
+    assert answer.status_code == (200 if passes else 401)
+    if not passes:
+        assert answer.headers["www-authenticate"] == "Bearer"
+        assert answer.json()["error"]["type"] == "unauthorized"
+        assert TOKEN not in answer.text
+
+
+def test_only_the_page_and_health_are_open(locked: TestClient):
+    assert locked.get("/health").status_code == 200
+    assert locked.get("/").status_code == 200
+    assert locked.get("/page/none.js").status_code == 404
+    for path in ("/health/", "/page", "/page/../info", "/Health", "/info/"):
+        assert locked.get(path, follow_redirects=False).status_code in (401, 404), path
+    assert locked.get("/page/../info").json()["error"]["type"] in ("unauthorized", "not_found")
+
+
+def test_every_answer_has_the_headers_that_protect_a_browser(locked: TestClient):
+    for path in ("/", "/health", "/info"):
+        headers = locked.get(path).headers
+        assert headers["x-content-type-options"] == "nosniff"
+        assert "default-src 'self'" in headers["content-security-policy"]
+
+
+def test_other_origins_may_ask_only_where_that_was_said(locked: TestClient, client: TestClient):
+    asks = {"origin": "https://a.example", "access-control-request-method": "POST",
+            "access-control-request-headers": "authorization,content-type"}  # fmt: skip
+    allowed = locked.options("/embed", headers=asks)  # a browser sends no token with this
+    assert allowed.status_code == 200
+    assert allowed.headers["access-control-allow-origin"] == "https://a.example"
+    assert "authorization" in allowed.headers["access-control-allow-headers"].lower()
+    refused = locked.get("/info", headers={"origin": "https://a.example"})
+    assert refused.status_code == 401
+    assert refused.headers["access-control-allow-origin"] == "https://a.example", "or the page cannot read the refusal"
+    other = locked.options("/embed", headers={**asks, "origin": "https://b.example"})
+    assert "access-control-allow-origin" not in other.headers
+    closed = client.options("/embed", headers=asks)
+    assert closed.status_code == 405
+    assert not any(name.startswith("access-control") for name in closed.headers)
+    assert "access-control-allow-origin" not in client.get("/health", headers={"origin": "https://a.example"}).headers
+
+
+def test_a_length_of_thousands_of_digits_is_too_large(client: TestClient):
+    """Uvicorn refuses it itself; another server may not."""
+    sent: list[dict[str, Any]] = []
+    scope = {"type": "http", "method": "POST", "path": "/embed", "query_string": b"", "http_version": "1.1",
+             "scheme": "http", "root_path": "", "headers": [(b"content-length", b"9" * 5000)]}  # fmt: skip
+
+    async def send(message: dict[str, Any]) -> None:
+        sent.append(message)
+
+    asyncio.run(client.app(scope, None, send))
+    assert sent[0]["status"] == 413
+
+
+@pytest.fixture(scope="module")
+def service(make_app: Callable[..., FastAPI]) -> Iterator[tuple[FastAPI, int]]:
+    """An application on a socket, with little time and room for bodies."""
+    app = make_app("filler", limits={"body": 50_000, "sending": 0.6})
+    with listening(app, sending=0.6) as port:
+        with connected(port) as one:
+            one.sendall(b"GET /health HTTP/1.1\r\nhost: a\r\n\r\n")
+            assert status(read_answer(one)) == 200
+        yield app, port
+
+
+@contextlib.contextmanager
+def connected(port: int) -> Iterator[socket.socket]:
+    with socket.create_connection(("127.0.0.1", port), timeout=SECONDS) as one:
+        yield one
+
+
+def head(*lines: str) -> bytes:
+    return "\r\n".join(["POST /embed HTTP/1.1", "host: a", "content-type: application/json", *lines, "", ""]).encode()
+
+
+def read_answer(one: socket.socket) -> bytes:
+    """One answer, by its own length; what there is, where the connection ends."""
+    found = b""
+    while True:
+        start = found.find(b"\r\n\r\n")
+        length = re.search(rb"content-length: (\d+)", found[: max(start, 0)])
+        if length and len(found) >= start + 4 + int(length[1]):
+            return found
+        try:
+            more = one.recv(65536)
+        except ConnectionResetError:
+            return found
+        if not more:
+            return found
+        found += more
+
+
+def status(answer: bytes) -> int:
+    return int(answer.split(b" ", 2)[1]) if answer else 0
+
+
+def is_closed(one: socket.socket) -> bool:
+    try:
+        return one.recv(1) == b""
+    except ConnectionResetError:
+        return True
+
+
+def test_a_declared_length_beyond_the_limit_is_refused_before_the_body(service):
+    with connected(service[1]) as one:
+        one.sendall(head("content-length: 50001"))
+        answer = read_answer(one)
+        assert status(answer) == 413
+        assert is_closed(one)
+
+
+def test_a_chunked_body_beyond_the_limit_is_refused_while_it_comes(service):
+    with connected(service[1]) as one:
+        one.sendall(head("transfer-encoding: chunked"))
+        with contextlib.suppress(ConnectionError):
+            for _ in range(6):
+                one.sendall(b"2710\r\n" + b" " * 10_000 + b"\r\n")
+        answer = read_answer(one)
+        assert status(answer) == 413
+        assert b"too_large" in answer
+        assert is_closed(one)
+
+
+def test_a_chunked_body_within_the_limit_is_read(service):
+    with connected(service[1]) as one:
+        parts = [BODY[:5], BODY[5:]]
+        one.sendall(head("transfer-encoding: chunked"))
+        for part in parts:
+            one.sendall(b"%x\r\n%s\r\n" % (len(part), part))
+            time.sleep(0.01)
+        one.sendall(b"0\r\n\r\n")
+        assert status(read_answer(one)) == 200
+
+
+def test_a_body_longer_than_it_says_is_no_part_of_the_request(service):
+    with connected(service[1]) as one:
+        one.sendall(head(f"content-length: {len(BODY)}") + BODY + b"garbage that is no request\r\n\r\n")
+        assert status(read_answer(one)) in (200, 400)
+    with connected(service[1]) as one:
+        one.sendall(head("content-length: 5") + BODY)
+        assert status(read_answer(one)) in (400, 422)
+
+
+def test_a_body_that_trickles_is_answered_with_408(service):
+    began = time.monotonic()
+    with connected(service[1]) as one:
+        one.sendall(head(f"content-length: {len(BODY)}"))
+        with contextlib.suppress(ConnectionError):
+            for byte in BODY[:-1]:
+                one.sendall(bytes([byte]))
+                time.sleep(0.04)
+        answer = read_answer(one)
+        assert status(answer) == 408
+        assert b'"timeout"' in answer
+        assert is_closed(one)
+    assert time.monotonic() - began < SECONDS
+
+
+def test_a_body_that_never_comes_is_answered_with_408(service):
+    with connected(service[1]) as one:
+        one.sendall(head("content-length: 100"))
+        assert status(read_answer(one)) == 408
+
+
+@pytest.mark.parametrize("sent", [b"", b"POST /embed HT", b"POST /embed HTTP/1.1\r\nhost: a\r\nx: "])
+def test_a_head_that_does_not_come_ends_the_connection(service, sent: bytes):
+    with connected(service[1]) as one:
+        one.sendall(sent)
+        assert is_closed(one)
+
+
+def test_a_second_head_that_does_not_come_ends_the_connection_too(service):
+    with connected(service[1]) as one:
+        one.sendall(head(f"content-length: {len(BODY)}") + BODY)
+        assert status(read_answer(one)) == 200
+        time.sleep(0.8)  # longer than a head may take: a connection between requests is kept
+        one.sendall(head(f"content-length: {len(BODY)}") + BODY)
+        assert status(read_answer(one)) == 200
+        one.sendall(b"POST /embed HTTP/1.1\r\nhost: ")
+        assert is_closed(one)
+
+
+def test_what_waits_for_the_model_may_take_longer_than_sending(service, gate):
+    held = gate()
+    with connected(service[1]) as one:
+        one.sendall(head(f"content-length: {len(BODY)}") + BODY)
+        assert held.reached.wait(SECONDS)
+        time.sleep(0.8)
+        held.opened.set()
+        assert status(read_answer(one)) == 200
+
+
+def test_a_client_that_vanishes_leaves_the_queue(service, gate):
+    app, port = service
+    batcher = app.state.service.batcher
+    held = gate()
+    before = num_gone(port)
+    with connected(port) as first:
+        first.sendall(head(f"content-length: {len(BODY)}") + BODY)
+        assert held.reached.wait(SECONDS)
+        with connected(port) as second:
+            second.sendall(head(f"content-length: {len(BODY)}") + BODY)
+            until(lambda: batcher.waiting_tokens > 0)
+        until(lambda: batcher.waiting_tokens == 0)
+        held.opened.set()
+        assert status(read_answer(first)) == 200
+    assert num_gone(port) == before + 1
+
+
+def num_gone(port: int) -> float:
+    """Requests whose client did not wait for an answer, as the figures count them."""
+    with connected(port) as one:
+        one.sendall(b"GET /metrics HTTP/1.1\r\nhost: a\r\n\r\n")
+        found = re.search(rb'requests_total{route="/embed",status="499"} (.*)', read_answer(one))
+        return float(found[1]) if found else 0.0
+
+
+def test_figures_count_what_was_answered(make_app: Callable[..., FastAPI]):
+    with TestClient(make_app("filler"), raise_server_exceptions=False) as asking:
+        asking.post("/embed", json={"inputs": ["anna", "boris"]})
+        standing = asking.app.state.service.metrics
+        until(lambda: standing._speed._value.get() > 0)  # also where another worker is asked for the figures
+        asking.post("/embed", json={})
+        asking.get("/nowhere")
+        figures = asking.get("/metrics").text
+    lines = dict(line.rsplit(" ", 1) for line in figures.splitlines() if not line.startswith("#"))
+    assert lines['bertsmith_requests_total{route="/embed",status="200"}'] == "1.0"
+    assert lines['bertsmith_requests_total{route="/embed",status="422"}'] == "1.0"
+    assert lines['bertsmith_requests_total{route="other",status="404"}'] == "1.0"
+    assert lines['bertsmith_request_seconds_count{route="/embed"}'] == "2.0"
+    assert float(lines["bertsmith_queue_tokens"]) == 0
+    assert float(lines["bertsmith_tokens_per_second"]) > 0
+    warm = 24 * 34  # warming up: the budget over the longest text, half full
+    assert float(lines["bertsmith_tokens_total"]) == warm + 6
+    assert float(lines["bertsmith_sequences_total"]) == 24 + 2
+    assert float(lines["bertsmith_batch_tokens_count"]) == 2
+    assert float(lines["bertsmith_busy_seconds_total"]) > 0
