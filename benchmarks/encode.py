@@ -226,13 +226,14 @@ def other_part(options: Any, texts: list[str]) -> int:
 
     ours = bertsmith.load(MODEL)
     lengths = [len(row) for row in ours.tokenizer.encode_ids(texts, max_length=MAX_LENGTH)]
+    needed = operations(lengths, ours.model.config)
     if options.part == "sentences":
-        return measure_sentences(options, texts, operations(lengths, ours.model.config))
+        return measure_sentences(options, texts, needed)
     if options.part == "latency":
-        return measure_latency(options, texts)
+        return measure_latency(options, texts, operations)
     with tempfile.TemporaryDirectory() as scratch:
         peers = Peers(find_model(MODEL)[0], Path(scratch))
-        return measure_int8(options, texts, lambda path: peers.plain_onnxruntime(path, options.threads))
+        return measure_int8(options, texts, needed, lambda path: peers.plain_onnxruntime(path, options.threads))
 
 
 def report(

@@ -36,7 +36,8 @@ def measure_sentences(options: Any, texts: list[str], needed: float) -> int:
         }
         contenders: dict[str, Callable[[], Any]] = {"bertsmith": lambda: ours.embed(texts, normalize=True)}
         contenders |= {name: peer.encode_all for name, peer in peers.items()}
-        vectors = {name: run() for name, run in contenders.items()}  # and a warm-up
+        vectors = {"bertsmith": contenders["bertsmith"]()}  # and a warm-up
+        vectors |= {name: peer.vectors() for name, peer in peers.items()}
         seconds, peaks = harness.take_turns(contenders, options.rounds)
         versions = [f"{name}: {peer.version()}" for name, peer in peers.items()]
     errors = {name: float(np.abs(found - vectors["bertsmith"]).max()) for name, found in vectors.items()}
@@ -78,7 +79,7 @@ def measure_sentences(options: Any, texts: list[str], needed: float) -> int:
     return 0 if all(met for *_, met in verdicts) else 1
 
 
-def measure_latency(options: Any, texts: list[str]) -> int:
+def measure_latency(options: Any, texts: list[str], operations: Callable[[list[int], Any], float]) -> int:
     """One text of 20 tokens at a time."""
     ours = bertsmith.load(MODEL)
     lengths = [len(row) for row in ours.tokenizer.encode_ids(texts)]
@@ -88,7 +89,10 @@ def measure_latency(options: Any, texts: list[str]) -> int:
         tempfile.TemporaryDirectory() as scratch,
         SentencePeer("torch", find_model(MODEL)[0], texts, Path(scratch), options.threads) as peer,
     ):
-        for number in [*range(10), *range(len(texts))] * options.rounds:
+        for number in range(min(10, len(texts))):
+            ours.embed([texts[number]], normalize=True)
+            peer.encode_one(number)
+        for number in [*range(len(texts))] * options.rounds:
             for name, run in (
                 ("bertsmith", lambda number=number: ours.embed([texts[number]], normalize=True)),
                 ("sentence-transformers", lambda number=number: peer.encode_one(number)),
@@ -107,7 +111,8 @@ def measure_latency(options: Any, texts: list[str]) -> int:
         [
             f"MiniLM, texts of 20 tokens, one after the other, {options.threads} threads, {len(times['bertsmith']):,} "
             "times, in turn; the peer in a process of its own, told by a pipe, which costs it some hundredths of a "
-            f"millisecond. Peak: {harness.describe_peaks([harness.measure_peak()])}.",
+            f"millisecond. Peak: {harness.describe_peaks([harness.measure_peak()])}. Operations needed: "
+            f"{operations([20], ours.model.config) / 1e9:.2f} GFLOP a text.",
             "",
             "| | ms, median | ms, 99th percentile |",
             "|---|---|---|",
@@ -124,7 +129,9 @@ def measure_latency(options: Any, texts: list[str]) -> int:
     return 0 if ratio <= 0.8 else 1
 
 
-def measure_int8(options: Any, texts: list[str], onnx: Callable[[Path], Callable[[list[str]], np.ndarray]]) -> int:
+def measure_int8(
+    options: Any, texts: list[str], needed: float, onnx: Callable[[Path], Callable[[list[str]], np.ndarray]]
+) -> int:
     """Eight bits against 32, ours and onnxruntime's; `onnx` makes a contender of a model file."""
     from bertsmith.jobs.convert import convert
 
@@ -166,7 +173,8 @@ def measure_int8(options: Any, texts: list[str], onnx: Callable[[Path], Callable
             "turn. "
             "Cosines are to our float32 vectors, STS-B's Spearman correlation is on its dev set.",
             "",
-            f"Peak of this machine in float32: {harness.describe_peaks(peaks)}.",
+            f"Peak of this machine in float32: {harness.describe_peaks(peaks)}. Operations needed: {needed / 1e9:.0f} "
+            "GFLOP.",
             "",
             "| contender | seconds, median (range) | faster by | cosine, 1st percentile | median | STS-B |",
             "|---|---|---|---|---|---|",

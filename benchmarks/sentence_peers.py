@@ -61,9 +61,13 @@ class SentencePeer:
         )
         self._hear("ready")
 
-    def encode_all(self) -> np.ndarray:
-        """Every text."""
+    def encode_all(self) -> None:
+        """Every text; what comes out stays there."""
         self._say("all")
+
+    def vectors(self) -> np.ndarray:
+        """Every text, and what comes out."""
+        self._say("save")
         return np.load(self.target)
 
     def encode_one(self, number: int) -> None:

@@ -2,7 +2,7 @@
 
 Run by `sentence_peers.py`; imports nothing of this project. Arguments: backend, model folder, a JSON file of texts,
 where to put the vectors, threads. It says `ready`, then for every line on standard input encodes all texts, or the one
-of that number, and says `done`.
+of that number, and says `done`; `save` also writes the vectors.
 """
 
 import json
@@ -31,9 +31,10 @@ def main() -> None:
     model = SentenceTransformer(folder, backend=backend, device="cpu", model_kwargs=settings)
     print("ready", flush=True)
     for line in sys.stdin:
-        wanted = texts if line.strip() == "all" else texts[int(line)]
+        word = line.strip()
+        wanted = texts if word in ("all", "save") else texts[int(word)]
         vectors = model.encode(wanted, show_progress_bar=False)
-        if line.strip() == "all":
+        if word == "save":
             np.save(target, vectors)
         print("done", flush=True)
 

@@ -249,11 +249,15 @@ def overload(options: argparse.Namespace) -> int:
                     Phase("steady", 10.0, rate=10.0),
                 )
             rested = server.resident()
-    return _report_overload(options, capacity, (calm, storm, after), memory.seen, rested)
+    during = memory.seen[round(_LOOKS * before) : -round(_LOOKS * after.phase.seconds)]  # the storm alone
+    return _report_overload(options, capacity, (calm, storm, after), during, rested)
+
+
+_LOOKS = 4  # a second
 
 
 class _Memory:
-    """Looks at a server's memory four times a second."""
+    """Looks at a server's memory some times a second."""
 
     def __init__(self, server: Server) -> None:
         self.seen: list[float] = []
@@ -269,7 +273,7 @@ class _Memory:
         self._thread.join()
 
     def _look(self) -> None:
-        while not self._over.wait(0.25):
+        while not self._over.wait(1 / _LOOKS):
             self.seen.append(self._server.resident())
 
 

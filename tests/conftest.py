@@ -47,4 +47,6 @@ def chromium() -> str:
 def same_threads():
     """A test that leaves torch with another number of threads spoils those that compare to the last bit."""
     yield
-    assert torch.get_num_threads() == 1
+    found = torch.get_num_threads()
+    torch.set_num_threads(1)
+    assert found == 1

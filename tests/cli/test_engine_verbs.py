@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import io
 import json
+import os
+import shutil
 import sys
+import threading
 
 import numpy as np
 import pyarrow
@@ -231,7 +234,9 @@ def test_a_whitening_goes_with_its_pool_alone(run, tmp_path):
     for flags in ("--pool cls", "--layers 1", "--whiten --pool max"):
         code, out, err = run(f"embed white -i texts.txt -o v.npy {flags}")
         assert (code, out) == (2, "")
-        assert err == "bertsmith: white: its whitening is for pool mean; leave pool and layers out\n"
+        assert err.startswith(
+            "bertsmith: white: its whitening is for pool mean; leave pool and layers out, or the whit"
+        )
     assert run("embed white -i texts.txt -o v.npy --pool cls --no-whiten")[0] == 0
 
 
@@ -421,3 +426,57 @@ def test_choose(run, tmp_path):
     assert lines[0] == ["choice", "score"]
     assert lines[1][0] == expected["text"]
     assert {line[0] for line in lines[1:]} == set(row["choices"])
+
+
+def test_a_column_that_is_named_alone_is_no_pair(run, models, tmp_path):
+    rows = [{"sentence1": "the river", "sentence2": "was good"}]
+    write_json_lines(tmp_path / "a.json", rows)  # and .json is JSON lines too
+    run("embed ENCODER --input a.json --output one.npy --column text=sentence1")
+    run("embed ENCODER --input a.json --output two.npy")
+    np.testing.assert_allclose(np.load("one.npy"), ours(models).embed(["the river"]), atol=1e-6)
+    np.testing.assert_allclose(np.load("two.npy"), ours(models).embed([("the river", "was good")]), atol=1e-6)
+
+
+def test_a_pipe_is_read_once(run, tmp_path):
+    os.mkfifo(tmp_path / "pipe.txt")
+    writer = threading.Thread(target=lambda: (tmp_path / "pipe.txt").write_text("the river\nwas good\n"))
+    writer.start()
+    code, _, err = run("embed ENCODER --input pipe.txt --output v.npy")
+    writer.join()
+    assert (code, err) == (0, "")
+    assert len(np.load("v.npy")) == 2
+
+
+def test_a_folder_with_steps_that_are_not_known_gives_no_vectors_in_silence(run, models, tmp_path):
+    shutil.copytree(models / "encoder", tmp_path / "m")
+    steps = [{"idx": n, "name": str(n), "path": path, "type": f"models.{kind}"} for n, (path, kind) in
+             enumerate([("", "Transformer"), ("1_Pooling", "Pooling"), ("2_LSTM", "LSTM")])]  # fmt: skip
+    (tmp_path / "m" / "modules.json").write_text(json.dumps(steps))
+    (tmp_path / "a.txt").write_text("the river\n")
+    code, _, err = run("embed m --input a.txt --output v.npy")
+    assert code == 2
+    assert "LSTM" in err
+    assert "--pool mean" in err
+    assert not (tmp_path / "v.npy").exists()
+    assert run("embed m --input a.txt --output v.npy --pool mean")[0] == 0
+
+
+def test_dimensions_are_judged_before_the_work(run, tmp_path, monkeypatch):
+    (tmp_path / "a.txt").write_text("the river\nwas good\n")
+    monkeypatch.setattr("bertsmith.infer.engine.Engine.embed", None)
+    code, _, err = run("whiten ENCODER --input a.txt --output w --dimensions 999")
+    assert code == 2
+    assert "dimensions must be from 1 to" in err
+
+
+def test_a_whitened_pre_trained_model_goes_to_onnx_as_vectors(run, models, tmp_path):
+    import onnxruntime
+
+    (tmp_path / "a.txt").write_text("the river\nwas good\nin rome\n")
+    assert run("whiten MLM --input a.txt --output w --normalize")[0] == 0
+    assert run("convert w graph --to onnx")[0] == 0
+    session = onnxruntime.InferenceSession("graph/model.onnx", providers=["CPUExecutionProvider"])
+    ids = np.array([make_tokenizer().encode("the river").ids])
+    fed = {"input_ids": ids, "attention_mask": np.ones_like(ids), "token_type_ids": np.zeros_like(ids)}
+    found = session.run(["sentence_embedding"], fed)[0]
+    np.testing.assert_allclose(found, load("w").embed(["the river"]), atol=1e-4)

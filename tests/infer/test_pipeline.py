@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import threading
+from functools import partial
 
 import numpy as np
 import pytest
@@ -73,8 +74,9 @@ def test_a_stream_of_20000_is_in_order_and_never_more_than_two_chunks_ahead(monk
 
 
 @pytest.mark.parametrize("streams", [1, 3])
-def test_batches_are_full_longest_first_and_the_order_is_that_of_the_input(monkeypatch, streams):
-    monkeypatch.setattr(torch, "get_num_threads", lambda: streams)
+def test_batches_are_full_longest_first_and_the_order_is_that_of_the_input(monkeypatch, request, streams):
+    request.addfinalizer(partial(torch.set_num_threads, torch.get_num_threads()))
+    torch.set_num_threads(streams)
     monkeypatch.setattr(running, "_CPU_BUDGET", 100)
     given, program, told = inputs(500), Echo(), []
     found = list(run_program(program, given, progress=told.append))

@@ -67,7 +67,7 @@ def test_poolings_differ(twins):
 def test_layers_are_counted_from_the_embeddings_or_from_the_end():
     assert Pooling(layers=(0, 2, -1)).numbers(3) == [0, 2, 3]
     assert Pooling(pool="first-last").numbers(3) == [1, 3]
-    assert Pooling(pool="last4").numbers(3) == [0, 1, 2, 3]
+    assert Pooling(pool="last4").numbers(4) == [1, 2, 3, 4]
     for last in (None, (-1,), (3,)):  # the last layer alone, which needs no others to be kept
         assert Pooling(pool="cls", layers=last).numbers(3) is None
         assert Pooling(layers=last).reads_as(Pooling(normalize=True), 3)
@@ -81,9 +81,11 @@ def test_layers_out_of_range_are_named(layers):
         Pooling(layers=layers).numbers(3)
 
 
-def test_four_layers_of_two_are_refused():
-    with pytest.raises(InputError, match="this model has layers 0 to 2"):
-        Pooling(pool="last4").numbers(2)
+@pytest.mark.parametrize("there", [2, 3])
+def test_four_layers_of_fewer_are_refused(there):
+    """The embeddings are no layer."""
+    with pytest.raises(InputError, match=f"pool last4 needs more layers than the {there} of this model"):
+        Pooling(pool="last4").numbers(there)
 
 
 @pytest.mark.parametrize(

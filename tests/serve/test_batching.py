@@ -220,10 +220,15 @@ def test_the_queue_is_bounded_and_an_empty_one_takes_anything(batcher, busy):
     first = submit(batcher, Echo(), [item(1, size=1000) for _ in range(5)])
     assert batcher.waiting_tokens == 5000
     with pytest.raises(OverloadedError) as refused:
-        submit(batcher, Echo(), [item(2)])
+        submit(batcher, Echo(), [item(2, size=1000) for _ in range(5)])
     assert refused.value.retry_after == pytest.approx(5.0)
+    short = submit(batcher, Echo(), [item(2)])  # waits for a turn of the large one, not for all of it
+    batcher.max_tokens = 0
+    with pytest.raises(OverloadedError):
+        submit(batcher, Echo(), [item(2)])  # all together there is a bound too
     busy.opened.set()
     first.answer()
+    short.answer()
     assert same(submit(batcher, Echo(), [item(3)]).answer(), [item(3)])
 
 
@@ -285,7 +290,9 @@ def test_tokens_are_counted_right_whatever_happens(steps):
             take()
         elif step[0] in ("deliver", "fail") and under_way:
             deliver(step[1], step[0] == "fail")
-        assert batcher.waiting_tokens == sum(request.waiting_tokens for request in batcher._queue)
+        assert batcher.waiting_tokens == sum(
+            item.num_tokens for one in batcher._queue for item in one.items[one.taken :]
+        )
         assert all(request.taken < len(request.items) for request in batcher._queue)
     while batcher._queue:
         take()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from functools import partial
 
 import numpy as np
 import pytest
@@ -141,7 +142,7 @@ def test_no_loss_where_somebody_does_not_tell(tmp_path):
     assert run_items(task, lambda batch: task.logits(model, batch), []) == running.Run([], None)
 
 
-def test_one_batch_after_the_other_gives_the_same(tmp_path, monkeypatch):
+def test_one_batch_after_the_other_gives_the_same(tmp_path, monkeypatch, request):
     """Also several streams: threads share nothing but the weights."""
     task, examples, model = prepared(tmp_path, "classify")
     items = task.encode(examples, TOKENIZER)
@@ -157,7 +158,8 @@ def test_one_batch_after_the_other_gives_the_same(tmp_path, monkeypatch):
     small = run_items(task, forward, items, in_order=True)
     assert len(calls) - len(in_order) > len(in_order)
     np.testing.assert_allclose(np.stack(one.outputs), np.stack(small.outputs), atol=1e-5)
-    monkeypatch.setattr(torch, "get_num_threads", lambda: 3)
+    request.addfinalizer(partial(torch.set_num_threads, torch.get_num_threads()))
+    torch.set_num_threads(3)
     streams = run_items(task, forward, items)
     np.testing.assert_allclose(np.stack(one.outputs), np.stack(streams.outputs), atol=1e-5)
     assert streams.loss == pytest.approx(one.loss, rel=1e-5)

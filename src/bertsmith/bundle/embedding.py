@@ -8,7 +8,7 @@ to, so Normalize counts when a folder is exported (`read_published_pooling`), an
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -17,21 +17,25 @@ from bertsmith.bundle.sources import open_weights
 from bertsmith.bundle.weights import FLOATS
 from bertsmith.config import read_json
 from bertsmith.errors import InputError, WeightsError
+from bertsmith.model.heads import BertModel
 from bertsmith.model.pooling import Pooling, Whitening
 from bertsmith.settings import validated
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from bertsmith.bundle.folder import Bundle
     from bertsmith.config import BertConfig
 
 __all__ = [
     "TASK_FILE",
     "describe",
+    "encoder_of",
     "read_pooling",
     "read_published_pooling",
     "read_whitening",
     "refuse_unfit",
+    "unknown_steps",
     "whitening_tensors",
 ]
 
@@ -64,14 +68,31 @@ def read_published_pooling(folder: Path) -> Pooling | None:
     if names not in _CHAINS:
         raise InputError(
             f"{folder / 'modules.json'}: the steps {', '.join(names)!s:.200} are not Transformer, Pooling and perhaps "
-            "Dense and Normalize; no others can be exported"
+            "Dense and Normalize; no others are known"
         )
     pooling = read_pooling(folder)
     if pooling is None:
-        raise InputError(f"{folder / '1_Pooling'}: pools in a way that cannot be exported; mean, cls and max can")
+        raise InputError(f"{folder / '1_Pooling'}: pools in a way that is not known; mean, cls and max are")
     if "Dense" in names and _dense_whitening(folder) is None:
-        raise InputError(f"{folder / 'modules.json'}: a Dense step with an activation cannot be exported")
+        raise InputError(f"{folder / 'modules.json'}: a Dense step that is more than a linear map is not known")
     return pooling.model_copy(update={"normalize": "Normalize" in names})
+
+
+def unknown_steps(folder: Path) -> str | None:
+    """Why the vectors that a folder is meant to give cannot be made here, where that is so."""
+    try:
+        read_published_pooling(folder)
+    except InputError as error:
+        return str(error)
+    return None
+
+
+def encoder_of(bundle: Bundle) -> Bundle:
+    """A bundle without its head: what makes the vectors. The weights are shared."""
+    with torch.device("meta"):
+        encoder = BertModel(bundle.model.config, pooler=bundle.model.encoder.pooler is not None)
+    encoder.encoder = bundle.model.encoder
+    return replace(bundle, model=encoder.eval(), task=None, extras={})
 
 
 def _our_pooling(folder: Path) -> Pooling | None:
@@ -143,7 +164,7 @@ def _dense_whitening(folder: Path) -> Whitening | None:
         bias = source.read("linear.bias").double()
         if len(bias) != len(weight):
             raise WeightsError(f"{source.path}: linear.bias {tuple(bias.shape)} does not fit {tuple(weight.shape)}")
-        mean = torch.linalg.lstsq(weight, -bias[:, None]).solution[:, 0]
+        mean = torch.linalg.lstsq(weight, -bias[:, None]).solution[:, 0].float().double()  # as it will be kept
         if not torch.allclose(weight @ mean, -bias, rtol=1e-5, atol=1e-6):
             return None  # no mean gives this bias
     return Whitening(mean.float(), weight.T.float().contiguous())

@@ -14,7 +14,7 @@ from safetensors.torch import save_file
 
 from bertsmith.bundle.albert import FoldedAlbert, fold_config, is_albert
 from bertsmith.bundle.card import model_card
-from bertsmith.bundle.embedding import TASK_FILE, read_pooling, read_whitening, whitening_tensors
+from bertsmith.bundle.embedding import TASK_FILE, read_pooling, read_whitening, unknown_steps, whitening_tensors
 from bertsmith.bundle.fitting import extra_tensors, fit, published_config, tensors_of
 from bertsmith.bundle.google import GoogleCheckpoint
 from bertsmith.bundle.google_names import GoogleWeights
@@ -57,7 +57,7 @@ class Bundle:
 
     `task` is what only Bertsmith knows of it (`bertsmith.json`): the kind of task and its options. Weights that others
     have no place for are in `extras` (`bertsmith.safetensors`). `pooling` and `whitening` are how its sentence vectors
-    are meant to be made, where it says so.
+    are meant to be made, where it says so; `unknown_steps` says why that cannot be done here.
     """
 
     model: BertModel
@@ -67,6 +67,7 @@ class Bundle:
     extras: dict[str, torch.Tensor] = field(default_factory=dict)
     pooling: Pooling | None = None
     whitening: Whitening | None = None
+    unknown_steps: str | None = None
 
 
 def is_model_folder(folder: Path) -> bool:
@@ -134,7 +135,14 @@ def read_bundle(
     extras = _read_extras(folder)
     whitening = read_whitening(folder, extras)
     return Bundle(
-        model, tokenizer, max_length_of(folder, config), _read_task(folder), extras, read_pooling(folder), whitening
+        model,
+        tokenizer,
+        max_length_of(folder, config),
+        _read_task(folder),
+        extras,
+        read_pooling(folder),
+        whitening,
+        unknown_steps(folder),
     )
 
 

@@ -28,6 +28,7 @@ _HUB_FILES = [
     "modules.json",
     "1_Pooling/config.json",
     "*_Dense/config.json",
+    "*_Dense/pytorch_model.bin",
 ]
 _OLD_HUB_FILES = ["pytorch_model*.bin", "pytorch_model.bin.index.json"]
 

@@ -11,23 +11,23 @@ import json
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-import torch
 from safetensors.torch import save_file
 
-from bertsmith.bundle.embedding import describe, refuse_unfit
+from bertsmith.bundle.embedding import describe, encoder_of, refuse_unfit
 from bertsmith.bundle.folder import write_bundle
 from bertsmith.errors import InputError, TokenizerError
 from bertsmith.folders import flush, new_folder
-from bertsmith.model.heads import BertModel
 from bertsmith.model.pooling import Pooling
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    import torch
+
     from bertsmith.bundle.folder import Bundle
     from bertsmith.model.pooling import Whitening
 
-__all__ = ["write_sentence_transformers"]
+__all__ = ["ENCODERS", "write_sentence_transformers"]
 
 _VERSION = "6.2.0"
 _CLASSES = {
@@ -37,7 +37,7 @@ _CLASSES = {
     "Normalize": "sentence_transformers.base.modules.normalize.Normalize",
 }
 _POOLS = ("mean", "cls", "max")
-_ENCODERS = ("encoder", "pretraining", "mlm", "pair")
+ENCODERS = ("encoder", "pretraining", "mlm", "pair")
 _ENDS = {"module_input_name": "sentence_embedding", "module_output_name": "sentence_embedding"}
 
 
@@ -75,24 +75,21 @@ def write_sentence_transformers(folder: Path, bundle: Bundle, *, source: str) ->
 def _as_sentence_encoder(bundle: Bundle) -> Bundle:
     """The part of a bundle that makes vectors; refused where it has none, or makes them as their modules cannot."""
     model, pooling = bundle.model, bundle.pooling or Pooling()
-    if model.kind not in _ENCODERS:
+    if model.kind not in ENCODERS:
         raise InputError(
             f"a model of kind {model.kind!r} makes no sentence vectors; "
-            f"only {', '.join(_ENCODERS)} can go to sentence-transformers"
+            f"only {', '.join(ENCODERS)} can go to sentence-transformers"
         )
     if bundle.tokenizer is None:
         raise TokenizerError("this model has no tokenizer, and sentence-transformers needs one")
     last = model.config.num_hidden_layers
-    if pooling.pool not in _POOLS or pooling.numbers(last) not in (None, [last]):
+    if pooling.pool not in _POOLS or pooling.numbers(last) is not None:
         raise InputError(
             f"sentence-transformers has no module for the {describe(pooling, whitened=False)}; "
             f"{', '.join(_POOLS)} of the last layer can be exported (and everything to ONNX)"
         )
     refuse_unfit(pooling, bundle.whitening, model.config)
-    with torch.device("meta"):
-        encoder = BertModel(model.config, pooler=model.encoder.pooler is not None)
-    encoder.encoder = model.encoder
-    return replace(bundle, model=encoder.eval(), pooling=pooling, task=None, extras={})
+    return replace(encoder_of(bundle), pooling=pooling)
 
 
 def _modules(paths: dict[str, str]) -> list[dict[str, Any]]:

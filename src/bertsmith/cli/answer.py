@@ -34,7 +34,7 @@ def answer(
     top
         How many answers to show.
     as_json
-        Print what `bertsmith predict` would.
+        Print what `bertsmith predict` would, with the first --top candidates.
     """
     from bertsmith.infer.engine import load
 

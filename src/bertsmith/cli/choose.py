@@ -38,5 +38,5 @@ def choose(
     if as_json:
         print_json(found)
         return
-    rows = [(choice, percent(score)) for choice, score in zip(choices, found["scores"], strict=True)]
-    print_table(("choice", "score"), sorted(rows, key=lambda row: row[0] != found["text"]))
+    best_first = sorted(zip(choices, found["scores"], strict=True), key=lambda pair: -pair[1])
+    print_table(("choice", "score"), [(choice, percent(score)) for choice, score in best_first])

@@ -35,7 +35,7 @@ def embed(
         A model folder, a name from `bertsmith models`, or a hub name.
     input
         UTF-8 with one text a line (- is standard input), or a table: .tsv, .csv, .jsonl or .parquet with a column text
-        and, for pairs, a column pair.
+        and, for pairs, a column pair (or text_a and text_b, sentence1 and sentence2, and the like).
     output
         The file to write, one vector a text: .npy (float32), .parquet or .jsonl.
     pool

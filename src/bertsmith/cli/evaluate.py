@@ -6,7 +6,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from bertsmith.cli.output import percent, print_json, print_table, progress_bar, task_options
+from bertsmith.cli.output import note_on_int8, percent, print_json, print_table, progress_bar, task_options
 
 __all__ = ["evaluate"]
 
@@ -18,6 +18,7 @@ def evaluate(
     data: Annotated[str, Parameter(allow_leading_hyphen=True)],
     columns: Annotated[list[str] | None, Parameter(name="--column", negative="")] = None,
     changes: Annotated[list[str] | None, Parameter(name="--set", negative="")] = None,
+    int8: Annotated[bool, Parameter(negative="")] = False,
     as_json: Annotated[bool, Parameter(name="--json", negative="")] = False,
 ) -> None:
     """Score a fine-tuned model on a file that tells what is right.
@@ -32,14 +33,18 @@ def evaluate(
         FIELD=COLUMN, where the file's columns are others than in training; again for more.
     changes
         One option of the task, NAME=VALUE, as in --set max_length=256; again for more.
+    int8
+        Compute in eight bits, on a CPU; shows what that costs.
     as_json
         Print the scores as JSON, from 0 to 1.
     """
     from bertsmith.jobs.evaluate import evaluate as job
 
     options = task_options(columns, changes)
+    if int8:
+        note_on_int8()
     with progress_bar("evaluating") as progress:
-        scores = job(model, data=data, options=options, progress=lambda done: progress(done, None))
+        scores = job(model, data=data, options=options, int8=int8, progress=lambda done: progress(done, None))
     if as_json:
         print_json(scores)
     else:

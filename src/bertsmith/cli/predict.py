@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
-from bertsmith.cli.output import print_line, progress_bar, task_options
+from bertsmith.cli.output import note_on_int8, print_line, progress_bar, task_options
 
 __all__ = ["predict"]
 
@@ -21,6 +21,7 @@ def predict(
     form: Annotated[Literal["jsonl", "tsv"], Parameter(name="--format")] = "jsonl",
     columns: Annotated[list[str] | None, Parameter(name="--column", negative="")] = None,
     changes: Annotated[list[str] | None, Parameter(name="--set", negative="")] = None,
+    int8: Annotated[bool, Parameter(negative="")] = False,
 ) -> None:
     """Say what a fine-tuned model makes of every example of a file, in its order.
 
@@ -39,13 +40,23 @@ def predict(
         FIELD=COLUMN, where the file's columns are others than in training; again for more.
     changes
         One option of the task, NAME=VALUE, as in --set threshold=0.3; again for more.
+    int8
+        Compute in eight bits, on a CPU: faster, a little less exact.
     """
     from bertsmith.jobs.predict import predict as job
 
     options = task_options(columns, changes)
+    if int8:
+        note_on_int8()
     with progress_bar("predicting") as progress:
         count = job(
-            model, input=input, output=output, form=form, options=options, progress=lambda done: progress(done, None)
+            model,
+            input=input,
+            output=output,
+            form=form,
+            options=options,
+            int8=int8,
+            progress=lambda done: progress(done, None),
         )
     if output is not None:
         print_line(f"{output}: {count} predictions")

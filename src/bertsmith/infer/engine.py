@@ -61,10 +61,11 @@ class Engine:
             raise TokenizerError(f"{name}: has no tokenizer: neither tokenizer.json nor vocab.txt is in its folder")
         keep_freed_memory()
         self.name = name
-        self.device = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+        self.device = torch.device(device or ("cuda" if torch.cuda.is_available() and not int8 else "cpu"))
         self.tokenizer: Tokenizer = bundle.tokenizer
         self.max_length = bundle.max_length
         self.pooling = bundle.pooling or Pooling()
+        self._unknown_steps = bundle.unknown_steps
         self.whitening = None if bundle.whitening is None else bundle.whitening.to(self.device)
         self._task: Task[Any] | None = None
         if does_task(bundle) or options:
@@ -72,6 +73,7 @@ class Engine:
         self.model = bundle.model.to(self.device).eval()
         if self.device.type == "cpu":
             store_by_columns(self.model)
+        self.int8 = int8
         if int8:
             from bertsmith.model.eight_bit import quantize
 
@@ -121,6 +123,8 @@ class Engine:
         max_length: int | None = None,
     ) -> EmbedProgram:
         """The program behind `embed`."""
+        if self._unknown_steps is not None and pool is None:
+            raise InputError(f"{self._unknown_steps}; name a pooling (--pool mean) to take the encoder's own vectors")
         told: dict[str, Any] = {
             "pool": pool,
             "layers": None if layers is None else tuple(layers),
@@ -134,7 +138,10 @@ class Engine:
         if whiten and whitening is None:
             raise InputError(f"{self.name}: has no whitening; see bertsmith whiten")
         if whitening is not None and not pooling.reads_as(self.pooling, self.model.config.num_hidden_layers):
-            raise InputError(f"{self.name}: its whitening is for pool {self.pooling.pool}; leave pool and layers out")
+            raise InputError(
+                f"{self.name}: its whitening is for pool {self.pooling.pool}; leave pool and layers out, or the "
+                "whitening (--no-whiten, whiten=False)"
+            )
         refuse_unfit(pooling, whitening, self.model.config)
         return EmbedProgram(self.model, self.tokenizer, self._checked_length(max_length), pooling, whitening)
 

@@ -39,6 +39,7 @@ __all__ = [
     "TaskProgram",
     "TextLike",
     "TokenProgram",
+    "items_of_texts",
 ]
 
 Input = TypeVar("Input", contravariant=True)
@@ -110,7 +111,7 @@ class EmbedProgram(_EachAlone):
 
     def encode(self, inputs: Sequence[TextLike]) -> list[Item]:
         """One sequence each."""
-        return encode_texts(self.tokenizer, inputs, self.max_length)
+        return items_of_texts(self.tokenizer, inputs, self.max_length)
 
     def forward(self, batch: TaskBatch) -> list[np.ndarray]:
         """(D,) each, whitened and scaled to length 1 where that was asked for."""
@@ -157,7 +158,7 @@ class TokenProgram(_EachAlone):
 
     def encode(self, inputs: Sequence[TextLike]) -> list[Item]:
         """One sequence each."""
-        return encode_texts(self.tokenizer, inputs, self.max_length)
+        return items_of_texts(self.tokenizer, inputs, self.max_length)
 
     def forward(self, batch: TaskBatch) -> list[np.ndarray]:
         """(n, layers, H) each."""
@@ -190,7 +191,7 @@ class AttentionProgram(_EachAlone):
 
     def encode(self, inputs: Sequence[TextLike]) -> list[Item]:
         """One sequence each."""
-        return encode_texts(self.tokenizer, inputs, self.max_length)
+        return items_of_texts(self.tokenizer, inputs, self.max_length)
 
     def forward(self, batch: TaskBatch) -> list[np.ndarray]:
         """(layers, heads, n, n) each."""
@@ -225,11 +226,13 @@ class FillProgram(_EachAlone):
     def encode(self, inputs: Sequence[str]) -> list[Item]:
         """One sequence each, and where its gaps are."""
         items = []
-        for encoding in self.tokenizer.encode_batch(inputs):
+        for text, encoding in zip(inputs, self.tokenizer.encode_batch(inputs), strict=True):
             ids = np.array(encoding.ids, np.int32)
             gaps = np.flatnonzero(ids == self.tokenizer.mask_id)
             if not len(gaps):
-                raise InputError(f"nothing to fill in: write {self.tokenizer.mask_token} where a word is wanted")
+                raise InputError(
+                    f"nothing to fill in: write {self.tokenizer.mask_token} where a word is wanted, in {text!r:.60}"
+                )
             if len(ids) > self.max_length:
                 raise InputError(f"the text has {len(ids)} tokens; the model reads {self.max_length} at most")
             places = [encoding.offsets[gap] for gap in gaps.tolist()]
@@ -287,7 +290,7 @@ class TaskProgram:
         return self.task.reads_together(one, following)
 
 
-def encode_texts(tokenizer: Tokenizer, inputs: Sequence[TextLike], max_length: int) -> list[Item]:
+def items_of_texts(tokenizer: Tokenizer, inputs: Sequence[TextLike], max_length: int) -> list[Item]:
     """Texts, pairs and pieces as sequences, each cut to `max_length`."""
     if isinstance(inputs, str):
         raise InputError("expected a list of texts, not one text")

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Literal
 
-from bertsmith.bundle.embedding import read_published_pooling
+from bertsmith.bundle.embedding import encoder_of, read_published_pooling
 from bertsmith.bundle.folder import google_checkpoint, write_bundle
 from bertsmith.bundle.onnx import require_onnx, write_onnx
 from bertsmith.bundle.resolve import find_model, load_bundle
-from bertsmith.bundle.sentence_transformers import write_sentence_transformers
+from bertsmith.bundle.sentence_transformers import ENCODERS, write_sentence_transformers
 from bertsmith.errors import InputError
 from bertsmith.folders import refuse_existing
 
@@ -54,14 +54,25 @@ def convert(
         write_bundle(target, bundle, source=origin)
         return bundle
     if to == "onnx":
-        if bundle.model.kind == "encoder":
-            bundle = replace(bundle, pooling=read_published_pooling(folder))
+        bundle = _for_onnx(bundle, folder)
         for line in _export_onnx(target, bundle, origin, int8=int8):
             if tell is not None:
                 tell(line)
         return bundle
     bundle = replace(bundle, pooling=read_published_pooling(folder))
     return write_sentence_transformers(target, bundle, source=origin)
+
+
+def _for_onnx(bundle: Bundle, folder: Path) -> Bundle:
+    """A model that says how its vectors are made gives vectors, though it may have a pre-training head."""
+    kind = bundle.model.kind
+    if kind != "encoder" and bundle.pooling is None and bundle.whitening is None:
+        return bundle
+    if kind not in ENCODERS:
+        if bundle.whitening is not None:
+            raise InputError(f"a model of kind {kind!r} gives no vectors in ONNX, so its whitening would be lost")
+        return bundle
+    return replace(encoder_of(bundle), pooling=read_published_pooling(folder))
 
 
 def _export_onnx(target: Path, bundle: Bundle, origin: str, *, int8: bool) -> list[str]:

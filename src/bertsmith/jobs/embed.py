@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 __all__ = ["embed", "whiten"]
 
-_TABLES = (".tsv", ".csv", ".jsonl", ".parquet")
+_TABLES = (".tsv", ".csv", ".json", ".jsonl", ".parquet")
 
 
 def embed(
@@ -103,6 +103,9 @@ def whiten(
     total = _count_lines(input)
     bundle = load_bundle(model)
     engine = Engine(replace(load_bundle(model), whitening=None), name=model)
+    width = engine.embedder(pool=pool, layers=layers).width
+    if dimensions is not None and not 1 <= dimensions <= width:
+        raise InputError(f"dimensions must be from 1 to {width}, not {dimensions}")
     vectors = engine.embed(
         read_inputs(input, columns or {}),
         pool=pool,
@@ -119,10 +122,14 @@ def whiten(
 
 
 def read_inputs(name: str, columns: Mapping[str, Column]) -> Iterator[TextLike]:
-    """The texts or pairs of a file. Of plain lines an empty one is an empty text, so that line n is always row n."""
+    """The texts or pairs of a file. Of plain lines an empty one is an empty text, so that line n is always row n.
+
+    Where columns are named, there are pairs only if a column for them is among these.
+    """
     if Path(name).suffix.lower() in _TABLES or columns:
+        paired = "pair" in columns or not columns
         for example in read_texts(name, dict(columns), labelled=False):
-            yield example.text if example.pair is None else (example.text, example.pair)
+            yield (example.text, example.pair) if paired and example.pair is not None else example.text
     else:
         for _, line in numbered_lines(name):
             yield line.removesuffix("\n").removesuffix("\r")
@@ -130,9 +137,9 @@ def read_inputs(name: str, columns: Mapping[str, Column]) -> Iterator[TextLike]:
 
 def _count_lines(name: str) -> int | None:
     """How many texts there will be, where that is quickly known; also whether there is such a file."""
-    if name == "-":
-        return None
     path = Path(name)
+    if name == "-" or path.is_fifo() or path.is_char_device():  # what is read once cannot be counted first
+        return None
     try:
         with path.open("rb") as file:
             if path.suffix.lower() in _TABLES:

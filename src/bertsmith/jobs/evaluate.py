@@ -18,10 +18,11 @@ def evaluate(
     *,
     data: str,
     options: Mapping[str, Any] | None = None,
+    int8: bool = False,
     progress: Callable[[int], object] | None = None,
 ) -> dict[str, float]:
     """Scores by name; `options` change those of the model's task, and `progress` is told of each example."""
-    ready = open_task(model, options)
+    ready = open_task(model, options, int8=int8)
     examples, predictions = [], []
     for example, prediction in predictions_of(ready, data, labelled=True):
         examples.append(example)

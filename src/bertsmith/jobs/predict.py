@@ -30,6 +30,7 @@ def predict(
     output: Path | None = None,
     form: Form = "jsonl",
     options: Mapping[str, Any] | None = None,
+    int8: bool = False,
     progress: Callable[[int], object] | None = None,
 ) -> int:
     """Predictions of a file (`-` is standard input) into another, or to standard output; gives their number."""
@@ -37,7 +38,7 @@ def predict(
         raise InputError(f"{output}: the folder {output.parent} does not exist")
     if output is not None and output.is_dir():
         raise InputError(f"{output}: is a folder; name a file")
-    ready = open_task(model, options)
+    ready = open_task(model, options, int8=int8)
     count = 0
 
     def write(file: BinaryIO) -> None:

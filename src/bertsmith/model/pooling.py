@@ -63,6 +63,8 @@ class Pooling(Strict):
         if named is None:
             return None
         found = [number if number >= 0 else num_layers + 1 + number for number in named]
+        if self.layers is None and min(found) < 1:
+            raise InputError(f"pool {self.pool} needs more layers than the {num_layers} of this model")
         if not all(0 <= number <= num_layers for number in found):
             raise InputError(f"layers {', '.join(map(str, named))}: this model has layers 0 to {num_layers}")
         return None if found == [num_layers] else found

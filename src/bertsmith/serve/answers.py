@@ -18,7 +18,7 @@ from bertsmith.serve.served import NoSuchModelError
 if TYPE_CHECKING:
     from fastapi import FastAPI, Request
 
-__all__ = ["FieldError", "TooLargeError", "error_answer", "json_answer", "name_errors"]
+__all__ = ["FieldError", "TooLargeError", "error_answer", "failed_answer", "json_answer", "name_errors"]
 
 _log = logging.getLogger("bertsmith.serve")
 _LONGEST_NAME = 100  # of a field, in an error
@@ -89,15 +89,11 @@ def name_errors(app: FastAPI) -> None:
         if isinstance(error, InputError):
             field = error.field if isinstance(error, FieldError) else None
             return error_answer(422, str(error), kind="invalid_request_error", field=field)
-        return _failed(error)
-
-    @app.exception_handler(Exception)
-    async def unexpected(request: Request, error: Exception) -> Response:
-        del request
-        return _failed(error)
+        return failed_answer(error)
 
 
-def _failed(error: Exception) -> Response:
+def failed_answer(error: Exception) -> Response:
+    """Of what nobody thought of; the log has the rest."""
     _log.error("a request failed", exc_info=error)
     return error_answer(500, "something went wrong inside; the server's log says what", kind="internal_error")
 

@@ -20,8 +20,9 @@ from bertsmith.serve.answers import error_answer, name_errors
 from bertsmith.serve.batching import Batcher
 from bertsmith.serve.guard import Guard
 from bertsmith.serve.metrics import Metrics
-from bertsmith.serve.routes import Service, routes
+from bertsmith.serve.routes import routes
 from bertsmith.serve.served import load_models
+from bertsmith.serve.service import Service
 from bertsmith.serve.settings import ServeSettings
 
 if TYPE_CHECKING:
@@ -40,7 +41,10 @@ def create_app(settings: ServeSettings, models: ServedModels | None = None) -> F
     """The whole service as one ASGI application; `models` where they are loaded already."""
     models = models or load_models(settings.models, int8=settings.int8)
     metrics = Metrics()
-    batcher = Batcher(device=models.all[0].engine.device, workers=settings.threads, max_wait=settings.limits.wait)
+    limits = settings.limits
+    batcher = Batcher(
+        device=models.all[0].engine.device, workers=settings.threads, max_wait=limits.wait, max_tokens=limits.tokens
+    )
 
     def ran(sequences: int, tokens: int, seconds: float) -> None:
         metrics.ran(sequences, tokens, seconds)
@@ -58,6 +62,7 @@ def create_app(settings: ServeSettings, models: ServedModels | None = None) -> F
             yield
         finally:
             await asyncio.get_running_loop().run_in_executor(None, batcher.close)
+            service.close()
 
     app = FastAPI(
         title="Bertsmith",

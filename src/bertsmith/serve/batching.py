@@ -3,7 +3,8 @@
 A worker that is free takes what is waiting at once; so work waits only while all workers are busy, and batches grow
 by themselves under load. Requests take turns: each may put a few hundred tokens into a batch before the next one's
 turn, so a long text, or a request of a thousand texts, does not hold up a short one for more than a round.
-Batches are of one program (an embedding and a fill-in do not mix), and never of more than the token budget.
+Batches are of one program (an embedding and a fill-in do not mix), and of no more than the token budget, unless a
+single item is.
 
 The queue is bounded by time: what would wait longer than `max_wait` seconds, at the speed of the last batches, is
 refused at once; who waits for a result and goes away, or runs out of time, has his work taken out of the queue.
@@ -12,6 +13,7 @@ refused at once; who waits for a result and goes away, or runs out of time, has 
 from __future__ import annotations
 
 import asyncio
+import logging
 import threading
 import time
 from collections import deque
@@ -36,6 +38,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Batcher", "ClosedError", "OverloadedError"]
 
+_log = logging.getLogger("bertsmith.serve")
 _TURN = 256  # tokens that a request may add to a batch before others have their turn
 _MEMORY = 8192  # tokens after which half of an old speed is forgotten
 _SHARE = 128  # tokens that are worth a batch of their own when other workers have nothing to do
@@ -67,11 +70,7 @@ class _Request:
     taken: int = 0  # how many items are in a batch already
     missing: int = 0  # how many outputs have not come back
     over: bool = False  # answered, failed, or given up
-
-    @property
-    def waiting_tokens(self) -> int:
-        """Of items that are in no batch yet."""
-        return sum(item.num_tokens for item in self.items[self.taken :])
+    left: int = 0  # tokens of items that are in no batch yet
 
 
 class Batcher:
@@ -82,11 +81,12 @@ class Batcher:
         *,
         device: torch.device | str = "cpu",
         max_wait: float = 2.0,
+        max_tokens: int = 131_072,
         workers: int | None = None,
         on_batch: Callable[[int, int, float], None] | None = None,
     ) -> None:
         self.device = torch.device(device)
-        self.max_wait = max_wait
+        self.max_wait, self.max_tokens = max_wait, max_tokens
         self.budget = token_budget(self.device)
         self.on_batch = on_batch
         self._queue: deque[_Request] = deque()
@@ -151,14 +151,16 @@ class Batcher:
         done: Callable[[list[np.ndarray] | BaseException], None],
     ) -> _Request:
         """Put items into the queue; `done` is called once, from a worker's thread, with outputs or what went wrong."""
-        request = _Request(program, items, done, [None] * len(items), missing=len(items))
-        tokens = request.waiting_tokens
+        tokens = sum(item.num_tokens for item in items)
+        request = _Request(program, items, done, [None] * len(items), missing=len(items), left=tokens)
         with self._changed:
             if self._closing:
                 raise ClosedError
-            # An empty queue takes any request: the limits on a body have already judged its size.
-            if self._tokens and self._tokens + tokens > self.room:
-                raise OverloadedError(self._tokens / self.speed if self.speed else 1.0)
+            # Others have a turn for each of its turns, so of a large request only a part is ahead. An empty queue takes
+            # any: the limits of a request have already judged its size.
+            ahead = sum(min(other.left, max(tokens, _TURN)) for other in self._queue)
+            if ahead and (ahead + tokens > self.room or self._tokens + tokens > self.room + self.max_tokens):
+                raise OverloadedError(ahead / self.speed if self.speed else 1.0)
             self._queue.append(request)
             self._tokens += tokens
             self._changed.notify(1 if len(items) == 1 else len(self._threads))
@@ -173,8 +175,8 @@ class Batcher:
 
     def _drop(self, request: _Request) -> None:
         if request.taken < len(request.items):
-            self._tokens -= request.waiting_tokens
-            request.taken = len(request.items)
+            self._tokens -= request.left
+            request.taken, request.left = len(request.items), 0
             self._queue.remove(request)
 
     def _work(self) -> None:
@@ -187,14 +189,18 @@ class Batcher:
                     outputs: list[Any] | BaseException = program.forward(TaskBatch.of(items, self.device))
             except Exception as error:  # a model that fails must not take the service with it
                 outputs = error
+            if not isinstance(outputs, BaseException):  # a failure says nothing of the speed
+                self._note(items, time.perf_counter() - began)
             self._deliver(chosen, outputs)
-            if isinstance(outputs, BaseException):  # it says nothing of the speed
-                continue
-            seconds = time.perf_counter() - began
-            tokens = sum(item.num_tokens for item in items)
-            self._judge_speed(tokens, seconds)
+
+    def _note(self, items: list[Item], seconds: float) -> None:
+        tokens = sum(item.num_tokens for item in items)
+        self._judge_speed(tokens, seconds)
+        try:
             if self.on_batch is not None:
                 self.on_batch(sum(len(item.ids) for item in items), tokens, seconds)
+        except Exception:  # such as a disk that is full: no reason to stop working
+            _log.exception("the figures of a batch could not be noted")
 
     def _judge_speed(self, tokens: int, seconds: float) -> None:
         """From batch to batch of all workers, while there is always more to do: what happens between batches counts."""
@@ -216,6 +222,8 @@ class Batcher:
             while not self._queue:
                 if self._closing:
                     return None
+                if not self._busy:
+                    self._pressed_since = None
                 self._changed.wait()
             return self._take()
 
@@ -261,6 +269,7 @@ class Batcher:
             request.taken += 1
             tokens += size
         self._tokens -= tokens
+        request.left -= tokens
         return tokens
 
     def _deliver(self, chosen: list[tuple[_Request, int]], outputs: list[Any] | BaseException) -> None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from starlette.exceptions import HTTPException
 
-from bertsmith.serve.answers import error_answer
+from bertsmith.serve.answers import error_answer, failed_answer
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -55,6 +55,10 @@ class Guard:
 
         try:
             await self._answer(scope, receive, tell)
+        except Exception as error:
+            if status:
+                raise
+            await failed_answer(error)(scope, receive, tell)
         finally:
             route = getattr(scope.get("route"), "path", "other")
             self.metrics.answered(route, status or 499, time.perf_counter() - began)
@@ -63,7 +67,7 @@ class Guard:
         headers = dict(scope["headers"])
         if not self._may_pass(scope["path"], headers.get(b"authorization", b"")):
             answer = error_answer(401, "a bearer token is needed", kind="unauthorized")
-            answer.headers["www-authenticate"] = "Bearer"
+            answer.headers.update({"www-authenticate": "Bearer", **_CLOSE})
             await answer(scope, receive, send)
             return
         length = headers.get(b"content-length", b"0")

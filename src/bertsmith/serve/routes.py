@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
 import base64
-from concurrent.futures import ThreadPoolExecutor
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, TypeVar, get_type_hints
 
 import numpy as np
 from fastapi import APIRouter, Request
 
-from bertsmith.errors import InputError
-from bertsmith.infer.programs import encode_texts
-from bertsmith.serve.answers import FieldError, TooLargeError, error_answer, json_answer
-from bertsmith.serve.batching import OverloadedError
+from bertsmith.serve.answers import FieldError, TooLargeError
 from bertsmith.serve.bodies import (
     AnswerBody,
     AttentionBody,
@@ -28,27 +23,21 @@ from bertsmith.serve.bodies import (
     TagBody,
     TokenizeBody,
 )
+from bertsmith.serve.service import Service
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Sequence
+    from collections.abc import Awaitable, Callable
 
     from starlette.responses import Response
 
-    from bertsmith.infer.programs import Program, TextLike
-    from bertsmith.serve.batching import Batcher
-    from bertsmith.serve.metrics import Metrics
-    from bertsmith.serve.served import Served, ServedModels
-    from bertsmith.serve.settings import Limits
-    from bertsmith.tasks.task import Item, Prediction
+    from bertsmith.infer.programs import TextLike
+    from bertsmith.serve.served import Served
+    from bertsmith.tasks.task import Prediction
     from bertsmith.vocab.tokenizer import Encoding
 
-__all__ = ["Service", "routes"]
+__all__ = ["routes"]
 
 Work = TypeVar("Work", bound="Callable[[Service, Any], Awaitable[Any]]")
-
-_SHORT = 4096  # characters that are tokenised at once; more goes to a thread, so that others need not wait
-_GONE = 499  # nobody is there to read it
-
 
 _ERROR = {
     "type": "object",
@@ -78,100 +67,6 @@ _ERRORS: dict[int | str, dict[str, Any]] = {
     status: {"description": text, "content": {"application/json": {"schema": _ERROR}}}
     for status, text in _STATUSES.items()
 }
-
-
-class Service:
-    """What all routes share."""
-
-    def __init__(self, models: ServedModels, batcher: Batcher, limits: Limits, metrics: Metrics) -> None:
-        self.models, self.batcher, self.limits, self.metrics = models, batcher, limits, metrics
-        self._tokenisers = ThreadPoolExecutor(1, thread_name_prefix="tokenise")
-        self._aside = 0  # characters that wait for it
-
-    async def ask(self, program: Program[Any, Any], inputs: Sequence[Any], *, truncate: bool = True) -> list[Any]:
-        """The results of a program, one an input."""
-        results, _ = await self.ask_and_count(program, inputs, truncate=truncate)
-        return results
-
-    async def ask_and_count(
-        self, program: Program[Any, Any], inputs: Sequence[Any], *, truncate: bool = True, field: str = "inputs"
-    ) -> tuple[list[Any], int]:
-        """And the number of tokens that were read; `field` is where the inputs are from."""
-        self.check_number(inputs)
-        items = await self.aside(sum(map(_size, inputs)), lambda: self._encode(program, inputs, truncate, field))
-        tokens = sum(item.num_tokens for item in items)
-        self.check_tokens(tokens)
-        outputs = await self.batcher.run(program, items)
-        return program.decode(inputs, items, outputs), tokens
-
-    def check_number(self, texts: Sequence[Any]) -> None:
-        """Refuse more texts than one request may have."""
-        if len(texts) > self.limits.texts:
-            raise TooLargeError(f"{len(texts):,} texts; {self.limits.texts:,} are the most in one request")
-
-    def check_tokens(self, tokens: int) -> None:
-        """Refuse more tokens than one request may have."""
-        if tokens > self.limits.tokens:
-            raise TooLargeError(f"{tokens:,} tokens; {self.limits.tokens:,} are the most in one request")
-
-    async def aside(self, size: int, work: Any) -> Any:
-        """Work on so many characters in a thread, or here and now where they are few.
-
-        No more may wait for the thread than one body can have; beyond that a request is refused.
-        """
-        if size <= _SHORT:
-            return work()
-        if self._aside and self._aside + size > self.limits.body:
-            raise OverloadedError(1.0)
-        self._aside += size
-        try:
-            return await asyncio.get_running_loop().run_in_executor(self._tokenisers, work)
-        finally:
-            self._aside -= size
-
-    def _encode(self, program: Any, inputs: Sequence[Any], truncate: bool, field: str) -> list[Item]:
-        try:
-            if truncate:
-                return program.encode(inputs)
-            items = encode_texts(program.tokenizer, inputs, program.max_length + 1)
-        except InputError as error:
-            raise FieldError(field, str(error)) from error
-        if any(item.num_tokens > program.max_length for item in items):
-            raise TooLargeError(f"a text is longer than the {program.max_length} tokens that the model reads")
-        return items
-
-    async def answer(self, request: Request, work: Awaitable[Any]) -> Response:
-        """What work gives, as JSON, unless it takes too long or nobody waits any more."""
-        doing = asyncio.ensure_future(work)
-        leaving = asyncio.ensure_future(_gone(request))
-        try:
-            await asyncio.wait((doing, leaving), timeout=self.limits.timeout, return_when=asyncio.FIRST_COMPLETED)
-            if doing.done():
-                return json_answer(doing.result())
-            if leaving.done():
-                return error_answer(_GONE, "the client went away", kind="gone")
-            return error_answer(
-                503, f"no answer within {self.limits.timeout:g} seconds; try again later", kind="timeout"
-            )
-        finally:
-            for task in (doing, leaving):
-                task.cancel()
-
-
-async def _gone(request: Request) -> None:
-    while (await request.receive())["type"] != "http.disconnect":
-        pass
-
-
-def _size(value: Any) -> int:
-    """Characters, roughly, of whatever a program takes."""
-    if isinstance(value, str):
-        return len(value)
-    if isinstance(value, tuple | list):
-        return len(value) if value and isinstance(value[0], int) else sum(map(_size, value))
-    fields = (getattr(value, name, None) for name in ("text", "pair", "question", "context", "choices"))
-    return sum(_size(field) for field in fields if field is not None)
-
 
 routes = APIRouter()
 
@@ -229,9 +124,13 @@ async def predict(service: Service, body: PredictBody) -> Any:
 
 @asks("/rerank", "Texts by how well they fit a query")
 async def rerank(service: Service, body: RerankBody) -> Any:
-    """By a model that was fine-tuned to judge pairs where there is one, else by the cosine of vectors."""
+    """By a model that gives pairs a number where there is one, else by the cosine of vectors.
+
+    A classifier of two classes ranks by the share of its positive class, but only where it is asked for by name: it may
+    have been made for single texts.
+    """
     served = service.models.find("rerank", body.model)
-    if served.judges_pairs:
+    if served.judges_pairs and (body.model is not None or served.engine.kind_of_task == "regress"):
         examples = [served.engine.task.example(body.query, text) for text in body.texts]
         scores = [_score(prediction, served) for prediction in await service.ask(served.predictor(), examples)]
     else:
@@ -279,7 +178,8 @@ async def attention(service: Service, body: AttentionBody) -> Any:
     text = body.inputs if body.pair is None else (body.inputs, body.pair)
     (maps,) = await service.ask(served.attention, [text], truncate=False)
     layers, heads, size, _ = maps.shape
-    tokens = _tokens(served.engine.tokenizer.encode(body.inputs, body.pair))
+    encode, length = served.engine.tokenizer.encode, len(body.inputs) + len(body.pair or "")
+    tokens = _tokens(await service.aside(length, lambda: encode(body.inputs, body.pair)))
     return {"tokens": tokens, "layers": layers, "heads": heads, "size": size, "weights": _base64(maps)}
 
 
@@ -288,6 +188,9 @@ async def fill(service: Service, body: FillBody) -> Any:
     """For each text its gaps, and for each gap the likeliest pieces."""
     served = service.models.find("fill", body.model)
     texts = [body.inputs] if isinstance(body.inputs, str) else body.inputs
+    wanted = body.top_k * sum(text.count(served.engine.tokenizer.mask_token) for text in texts)
+    if wanted > service.limits.tokens:
+        raise TooLargeError(f"{wanted:,} candidates; {service.limits.tokens:,} are the most in one request")
     found = await service.ask(served.filler(min(body.top_k, served.engine.tokenizer.vocab_size)), texts)
     return [
         [{**gap._asdict(), "candidates": [candidate._asdict() for candidate in gap.candidates]} for gap in gaps]
@@ -346,7 +249,7 @@ async def info(request: Request) -> Any:
         "version": version("bertsmith"),
         "model_id": first.name,
         "model_sha": None,
-        "model_dtype": "float32",
+        "model_dtype": "int8" if first.engine.int8 else "float32",
         "model_type": _type_of(first),
         "max_input_length": first.engine.max_length,
         "max_batch_tokens": service.batcher.budget,
@@ -395,7 +298,11 @@ def _labels(prediction: Prediction) -> list[dict[str, Any]]:
 
 
 def _score(prediction: Prediction, served: Served) -> float:
-    return float(prediction["value"] if "value" in prediction else prediction["scores"][served.engine.task.labels[1]])
+    """A number, or the share of the positive class."""
+    if "value" in prediction:
+        return float(prediction["value"])
+    task = served.engine.task
+    return float(prediction["scores"][getattr(task.options, "positive", None) or task.labels[1]])
 
 
 def _tokens(encoding: Encoding) -> list[dict[str, Any]]:

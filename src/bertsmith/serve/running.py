@@ -70,10 +70,13 @@ def _seconds() -> float:
 
 
 class PunctualProtocol(HttpToolsProtocol):
-    """HTTP as uvicorn speaks it, but a connection must bring the head of a request in time.
+    """HTTP as uvicorn speaks it, but a connection must bring its request, and take the answer, in time.
 
-    Uvicorn itself waits for ever. The body's time is kept by the guard, which can answer.
+    Uvicorn itself waits for ever. Of a body that somebody reads the guard keeps the time, a little less, because it can
+    answer; here it counts for one that nobody reads.
     """
+
+    stalled: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """A new client."""
@@ -89,9 +92,28 @@ class PunctualProtocol(HttpToolsProtocol):
     def on_headers_complete(self) -> None:
         """The head is there."""
         self.deadline.cancel()
+        self.deadline = self.loop.call_later(_seconds() + 1, self.transport.abort)
         super().on_headers_complete()
+
+    def on_message_complete(self) -> None:
+        """All of it is there."""
+        self.deadline.cancel()
+        super().on_message_complete()
+
+    def pause_writing(self) -> None:
+        """The client does not take the answer."""
+        super().pause_writing()
+        self.stalled = self.loop.call_later(_seconds(), self.transport.abort)
+
+    def resume_writing(self) -> None:
+        """It takes some."""
+        if self.stalled is not None:
+            self.stalled.cancel()
+        super().resume_writing()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The end."""
         self.deadline.cancel()
+        if self.stalled is not None:
+            self.stalled.cancel()
         super().connection_lost(exc)

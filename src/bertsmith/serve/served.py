@@ -109,7 +109,7 @@ class ServedModels:
         if not able:
             raise NoSuchModelError(f"none of the models can {ability}; there are {', '.join(self.names)}")
         if ability == "rerank":
-            return min(able, key=lambda model: not model.judges_pairs)
+            return min(able, key=_unfit_to_rerank)
         return min(able, key=lambda model: ability in ("embed", "similarity") and model.engine.kind_of_task is not None)
 
     def find_one_of(self, abilities: Sequence[str], name: str | None) -> Served:
@@ -123,6 +123,11 @@ class ServedModels:
         return [model.name for model in self.all]
 
 
+def _unfit_to_rerank(model: Served) -> int:
+    """A model of numbers first, then those that were made for no task."""
+    return {"regress": 0, None: 1}.get(model.engine.kind_of_task, 2)
+
+
 def load_models(named: Sequence[str], *, int8: bool = False) -> ServedModels:
     """Open models, each MODEL or NAME=MODEL; without a name they are called by the last part of the path."""
     models = []
@@ -132,5 +137,7 @@ def load_models(named: Sequence[str], *, int8: bool = False) -> ServedModels:
             name, model = text.rstrip("/").rsplit("/", 1)[-1], text
         if not name or not model:
             raise InputError(f"{text}: expected MODEL or NAME=MODEL")
-        models.append(Served(name, load(model, int8=int8)))
+        engine = load(model, int8=int8)
+        engine.embedder()  # refuses here what it cannot do
+        models.append(Served(name, engine))
     return ServedModels(models)

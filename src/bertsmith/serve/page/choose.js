@@ -1,12 +1,6 @@
 /** Choose: which of several continuations or answers goes with a text. */
 import { makeShares } from "./classify.js";
-import { percent } from "./words.js";
-
-const lines = (text) =>
-  text
-    .split("\n")
-    .map((line) => line.trim())
-    .filter(Boolean);
+import { lines, percent } from "./words.js";
 
 export const choose = {
   name: "choose",

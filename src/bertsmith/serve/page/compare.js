@@ -1,14 +1,8 @@
 /** Compare sentences: the similarity of each with each, as a table that is also a heat map. */
 import { make } from "./dom.js";
-import { decimal } from "./words.js";
+import { decimal, lines } from "./words.js";
 
 const LIMIT = 40;
-
-const lines = (text) =>
-  text
-    .split("\n")
-    .map((line) => line.trim())
-    .filter(Boolean);
 
 export const compare = {
   name: "compare",

@@ -296,6 +296,13 @@ function write(element, notes) {
   }
 }
 
+/** The lines of a field that are not empty. */
+export const lines = (text) =>
+  text
+    .split("\n")
+    .map((line) => line.trim())
+    .filter(Boolean);
+
 /** 0.4128 as 41.3%, and what would be 0.0% as <0.1%. */
 export function percent(share) {
   return share > 0 && share < 0.0005 ? "<0.1%" : `${(100 * share).toFixed(1)}%`;

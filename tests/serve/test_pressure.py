@@ -1,0 +1,46 @@
+"""The service under pressure, as the benchmarks put it there, in a small form."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from load_generator import Job, Phase, generate
+from rough_clients import KINDS, Target, misbehave
+from serve.conftest import command
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from bertsmith.infer.engine import Engine
+
+TEXTS = [f"{'stone river ' * number}anna" for number in range(1, 21)]
+
+
+def test_a_storm_is_answered_rightly_or_refused_properly(
+    folders: dict[str, Path], small: dict[str, Engine], tmp_path: Path
+):
+    np.save(tmp_path / "right.npy", small["filler"].embed(TEXTS, normalize=True))
+    bodies = [json.dumps({"input": text}) for text in TEXTS]
+    storm, after = Phase("open", 2.0, rate=1500.0), Phase("steady", 1.0, rate=10.0)
+    with command(folders["filler"], "--limit", "wait=0.01") as (_, port):
+        job = Job(port, "/v1/embeddings", bodies, str(tmp_path / "right.npy"), "openai", [storm, after])
+        found, calm = generate(job)
+    assert not found.wrong
+    assert len(found.records) > 1000
+    assert {record.status for record in found.records} == {200, 429}
+    assert {record.status for record in sorted(calm.records)[5:]} == {200}, "half a second later"
+
+
+def test_clients_that_misbehave_spoil_nothing(folders: dict[str, Path], small: dict[str, Engine]):
+    vectors = small["filler"].embed(TEXTS, normalize=True)
+    with command(folders["filler"], "--limit", "sending=1") as (_, port):
+        tally = asyncio.run(misbehave(Target(port, TEXTS, vectors), 6 * len(KINDS), 28))
+    assert tally.failures == []
+    assert tally.seconds, "the well-behaved client was answered"
+    for kind in KINDS:
+        assert set(tally.ends[kind.what]) <= set(kind.right), kind.what
+        assert sum(tally.ends[kind.what].values()) == 6
