@@ -112,7 +112,8 @@ def measure_latency(options: Any, texts: list[str], operations: Callable[[list[i
         "One short text at a time",
         [
             f"MiniLM, texts of 20 tokens, {options.threads} threads, {len(times['bertsmith']):,} "
-            f"times, in turns of {BLOCK}; the peer in a process of its own, told by a pipe, which costs it some hundredths of a "
+            f"times, in turns of {BLOCK}; the peer in a process of its own, told by a pipe, which costs it some "
+            "hundredths of a "
             f"millisecond. Peak: {harness.describe_peaks([harness.measure_peak()])}. Operations needed: "
             f"{operations([20], ours.model.config) / 1e9:.2f} GFLOP a text.",
             "",
