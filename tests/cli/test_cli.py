@@ -32,17 +32,6 @@ def models(tmp_path_factory):
     return folder
 
 
-@pytest.fixture
-def run(capsys):
-    """Run a command line in this process; gives exit code, stdout, stderr."""
-
-    def call(*arguments):
-        code = cli.run([str(argument) for argument in arguments])
-        return code, *capsys.readouterr()
-
-    return call
-
-
 def test_help_lists_the_verbs_and_loads_nothing_heavy():
     """The list in `main` is the verbs' own first lines, and every module of a verb is light."""
     for verb, (about, _) in cli.VERBS.items():

@@ -11,7 +11,6 @@ import torch
 from sentence_transformers import SentenceTransformer
 
 from bertsmith.bundle.folder import Bundle, write_bundle
-from bertsmith.cli import main as cli
 from bertsmith.model.pooling import Pooling
 from bertsmith.vocab.tokenizer import SPECIAL_TOKENS, Tokenizer
 from twins import random_model
@@ -27,17 +26,6 @@ def models(tmp_path_factory):
     layers = Bundle(random_model("encoder"), tokenizer, 64, pooling=Pooling(layers=(1,)))
     write_bundle(folder / "layers", layers, source="a test")
     return folder
-
-
-@pytest.fixture
-def run(capsys):
-    """Run a command line in this process; gives exit code, stdout, stderr."""
-
-    def call(*arguments):
-        code = cli.run([str(argument) for argument in arguments])
-        return code, *capsys.readouterr()
-
-    return call
 
 
 def test_to_onnx(models, run, tmp_path):

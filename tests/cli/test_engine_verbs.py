@@ -32,7 +32,7 @@ from finetuning.small_tasks import (
     write_squad,
     write_table,
 )
-from infer.task_models import LABELS, write_tasks
+from infer.task_models import LABELS, near, write_tasks
 from twins import random_model
 
 TEXTS = ["the river was good", "", "Anna lives in Paris.", "北京 “quoted”, \\ and \t tab"]
@@ -69,15 +69,6 @@ def stdin(monkeypatch):
 
 def ours(models):
     return load(str(models / "encoder"))
-
-
-def near(found):
-    """The same but for rounding."""
-    if isinstance(found, dict):
-        return {key: near(value) for key, value in found.items()}
-    if isinstance(found, list):
-        return [near(value) for value in found]
-    return pytest.approx(found, abs=1e-5) if isinstance(found, float) else found
 
 
 def read_vectors(path):

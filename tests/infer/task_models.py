@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
 from bertsmith.bundle.folder import Bundle, write_bundle
 from bertsmith.tasks.kinds import make_task
 from finetuning.small_tasks import SHAPE, make_tokenizer
@@ -34,3 +36,12 @@ def write_tasks(folder: Path) -> Path:
         write_task(folder / kind, kind)
     write_task(folder / "multilabel", "classify", multilabel=True)
     return folder
+
+
+def near(found: Any) -> Any:
+    """The same but for rounding, as in batches of other sizes."""
+    if isinstance(found, dict):
+        return {key: near(value) for key, value in found.items()}
+    if isinstance(found, list):
+        return [near(value) for value in found]
+    return pytest.approx(found, abs=1e-5) if isinstance(found, float) else found

@@ -18,7 +18,7 @@ from finetuning.small_tasks import (
     write_model,
     write_squad,
 )
-from infer.task_models import write_task, write_tasks
+from infer.task_models import near, write_task, write_tasks
 
 TEXTS = [
     "the river was good",
@@ -44,15 +44,6 @@ def said(models, tmp_path):
         return read_json_lines(tmp_path / "said.jsonl")
 
     return run
-
-
-def near(found):
-    """The same but for rounding, in batches of other sizes."""
-    if isinstance(found, dict):
-        return {key: near(value) for key, value in found.items()}
-    if isinstance(found, list):
-        return [near(value) for value in found]
-    return pytest.approx(found, abs=1e-5) if isinstance(found, float) else found
 
 
 @pytest.mark.parametrize("kind", ["classify", "multilabel", "regress"])

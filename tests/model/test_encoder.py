@@ -7,8 +7,8 @@ import torch
 
 from bertsmith.config import BertConfig
 from bertsmith.errors import InputError
-from bertsmith.model.encoder import initialise
 from bertsmith.model.heads import build
+from bertsmith.model.initial import initialise
 from bertsmith.model.packing import cls_rows
 from bertsmith.model.padded import encode_padded
 from twins import TINY, mixed_batch, padded, random_model, relative_error, their_twin, unpadded

@@ -13,8 +13,8 @@ import torch
 from bertsmith.bundle.names import ARCHITECTURES, canonical_names, head_of, hugging_face_names, kind_of
 from bertsmith.bundle.weights import FLOATS, list_some
 from bertsmith.errors import InputError, WeightsError
-from bertsmith.model.encoder import initialise
 from bertsmith.model.heads import KINDS
+from bertsmith.model.initial import initialise
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -22,8 +22,8 @@ from bertsmith.errors import ConfigError, DataError, InputError, TokenizerError
 from bertsmith.finetuning.request import write_request
 from bertsmith.finetuning.work import FinetuningWork, Objective
 from bertsmith.folders import write_whole
-from bertsmith.model.encoder import initialise
 from bertsmith.model.heads import build
+from bertsmith.model.initial import initialise
 from bertsmith.model.memory import keep_freed_memory
 from bertsmith.tasks.kinds import make_task
 from bertsmith.tasks.running import run_items

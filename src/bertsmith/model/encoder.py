@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from bertsmith.config import Activation, BertConfig
 
-__all__ = ["Encoder", "EncoderOutput", "activation", "initialise"]
+__all__ = ["Encoder", "EncoderOutput", "Layer", "activation"]
 
 
 def activation(name: Activation) -> Callable[[torch.Tensor], torch.Tensor]:
@@ -223,16 +223,3 @@ def _in_given_order(maps: list[torch.Tensor], lengths: torch.Tensor) -> list[tor
     ranks = torch.argsort(lengths, stable=True).tolist()
     ordered = dict(zip(ranks, maps, strict=True))
     return [ordered[number] for number in range(len(maps))]
-
-
-@torch.no_grad()
-def initialise(model: nn.Module, *, std: float, generator: torch.Generator | None = None) -> None:
-    """Set every parameter as the original does: N(0, std) cut at 2 std, zero biases, unit LayerNorms."""
-    for module in model.modules():
-        if isinstance(module, nn.Linear | nn.Embedding):
-            nn.init.trunc_normal_(module.weight, std=std, a=-2 * std, b=2 * std, generator=generator)
-        elif isinstance(module, nn.LayerNorm):
-            nn.init.ones_(module.weight)
-        for name, parameter in module.named_parameters(recurse=False):
-            if name == "bias":
-                nn.init.zeros_(parameter)

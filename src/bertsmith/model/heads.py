@@ -12,7 +12,8 @@ import torch.nn.functional as F
 from torch import nn
 
 from bertsmith.errors import InputError
-from bertsmith.model.encoder import Encoder, activation, initialise
+from bertsmith.model.encoder import Encoder, activation
+from bertsmith.model.initial import initialise
 from bertsmith.model.losses import tied_cross_entropy
 from bertsmith.model.packing import Ragged, cls_rows
 

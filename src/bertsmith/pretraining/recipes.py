@@ -35,6 +35,7 @@ def faithful() -> Settings:
 def modern() -> Settings:
     """What reaches a given loss soonest here, with the architecture unchanged (docs/results/recipes.md)."""
     return Settings(
+        initial="neighbours",
         pairs="balanced",
         masking=Masking(kind="word"),
         dropout=0.0,

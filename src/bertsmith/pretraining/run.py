@@ -23,6 +23,7 @@ from bertsmith.config import named_size
 from bertsmith.data.shards import ShardSet
 from bertsmith.errors import ConfigError, TokenizerError
 from bertsmith.model.heads import PreTrainingModel, build
+from bertsmith.model.initial import look_at_neighbours
 from bertsmith.model.memory import keep_freed_memory
 from bertsmith.pretraining.evaluation import Evaluation
 from bertsmith.pretraining.fills import fill_gaps, find_gaps
@@ -182,6 +183,8 @@ class PretrainingRun:
             assert self.request.size is not None
             config = named_size(self.request.size, vocab_size=self.tokenizer.vocab_size, **dropout)
             model = build(config, "pretraining", seed=seed)
+            if self.settings.initial == "neighbours":
+                look_at_neighbours(model.encoder)
         assert isinstance(model, PreTrainingModel)
         assert model.encoder.pooler is not None
         if self.settings.pairs == "none":

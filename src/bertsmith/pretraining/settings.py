@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import Annotated, Any, ClassVar, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import BeforeValidator, Field, model_validator
 
@@ -75,10 +75,15 @@ class Budget(Strict):
 
 
 class Settings(RunSettings):
-    """A pre-training run, all choices made."""
+    """A pre-training run, all choices made.
+
+    `initial` is for models that begin from nothing: "random", as the original, or "neighbours", with lower layers that
+    look at the words around (`model/initial.py`).
+    """
 
     as_text: ClassVar[frozenset[str]] = frozenset({"phases"})
 
+    initial: Literal["random", "neighbours"] = "random"
     pairs: PairKind = "balanced"
     masking: Masking = Field(default_factory=Masking)
     first_rate: Annotated[float, Field(gt=0.0, lt=1.0)] | None = None
