@@ -11,8 +11,9 @@ import pytest
 from bertsmith.errors import ConfigError, InputError, ModelNotFoundError, ShardError, TokenizerError
 from bertsmith.jobs.pretrain import make_request, pretrain
 from bertsmith.pretraining.recipes import modern
-from bertsmith.pretraining.request import read_request, take_up, write_request
+from bertsmith.pretraining.request import read_request
 from bertsmith.pretraining.settings import Budget
+from bertsmith.train.request import take_up, write_request
 from pretraining.small_runs import PIECES, SHAPE, SMALL, Watcher, build_data, make_tokenizer, read_lines, write_model
 
 

@@ -9,13 +9,14 @@ from bertsmith.config import named_size
 from bertsmith.errors import ConfigError
 from bertsmith.pretraining.planning import steps_for
 from bertsmith.pretraining.recipes import RECIPES, faithful, modern
-from bertsmith.pretraining.request import make_budget, make_request, read_request, write_request
+from bertsmith.pretraining.request import make_budget, make_request, read_request
 from bertsmith.pretraining.run import PretrainingRun
 from bertsmith.pretraining.settings import Budget, Phase, Settings, parse_phases
 from bertsmith.pretraining.work import PretrainingWork
 from bertsmith.settings import changed
 from bertsmith.train.distributed import World
 from bertsmith.train.optimizer import BertAdam
+from bertsmith.train.request import write_request
 from pretraining.small_runs import SHAPE, Watcher, both_splits, build_data, make_documents
 
 

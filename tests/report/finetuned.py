@@ -6,8 +6,9 @@ import json
 import os
 from typing import TYPE_CHECKING, Any
 
-from bertsmith.finetuning.request import make_request, write_request
+from bertsmith.finetuning.request import make_request
 from bertsmith.tasks.kinds import make_task
+from bertsmith.train.request import write_request
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

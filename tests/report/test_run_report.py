@@ -11,8 +11,9 @@ import pytest
 from bertsmith.errors import InputError
 from bertsmith.jobs.report import report
 from bertsmith.pretraining.recipes import modern
-from bertsmith.pretraining.request import make_request, write_request
+from bertsmith.pretraining.request import make_request
 from bertsmith.pretraining.settings import Budget
+from bertsmith.train.request import write_request
 from pretraining.small_runs import build_data, make_documents
 from report.pages import HOSTILE, check_alone, check_pictures, read_page
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import http.client
 import json
+import os
 import re
 import select
 import signal
 import socket
+import subprocess
 import sys
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -82,6 +84,21 @@ def test_workers_share_a_port_and_their_figures_are_added_up(folders: dict[str, 
         _, errors = process.communicate(timeout=SECONDS)
         assert process.returncode == 0
         assert "Traceback" not in errors
+
+
+def test_the_queue_of_a_worker_that_was_killed_is_not_counted(tmp_path: Path):
+    worker = (
+        "import os; from bertsmith.serve.metrics import Metrics; m = Metrics(); m.ran(1, 5, 1.0); m.standing(%d, 9.0)"
+    )
+    around = {**os.environ, "PROMETHEUS_MULTIPROC_DIR": str(tmp_path)}
+    ends = ("os.kill(os.getpid(), 9)", "print(m.shown().decode())")
+    killed, alive = (
+        subprocess.run([sys.executable, "-c", f"{worker % 7}; {end}"], env=around, capture_output=True, check=False)
+        for end in ends
+    )
+    assert killed.returncode == -signal.SIGKILL
+    assert b"bertsmith_queue_tokens 7.0" in alive.stdout
+    assert b"bertsmith_tokens_total 10.0" in alive.stdout  # what it did, it did
 
 
 def test_a_port_that_is_taken_is_said_before_models_are_loaded(monkeypatch, capsys):

@@ -16,10 +16,11 @@ from typing import TYPE_CHECKING, Any
 
 from bertsmith.errors import InputError
 from bertsmith.finetuning.keeping import Observer
-from bertsmith.finetuning.request import read_request, take_up
+from bertsmith.finetuning.request import read_request
 from bertsmith.finetuning.run import Result, finished
 from bertsmith.folders import new_folder, write_whole
 from bertsmith.settings import changed
+from bertsmith.train.request import take_up
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence

@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-import importlib.metadata
-import json
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from bertsmith.config import read_json
-from bertsmith.errors import ConfigError, InputError
+from bertsmith.errors import ConfigError
 from bertsmith.finetuning.settings import Settings
-from bertsmith.folders import write_whole
 from bertsmith.settings import changed, read_yaml, validated
 from bertsmith.tasks.kinds import make_task
 from bertsmith.tasks.presets import find_preset
+from bertsmith.train.request import CONFIG_FILE
 
-__all__ = ["CONFIG_FILE", "Request", "is_finetuning", "make_request", "read_request", "take_up", "write_request"]
-
-CONFIG_FILE = "config.json"
+__all__ = ["Request", "is_finetuning", "make_request", "read_request"]
 
 
 @dataclass(frozen=True)
@@ -105,30 +101,3 @@ def read_request(folder: Path) -> Request:
         raise ConfigError(f"{path}: is not the configuration of a fine-tuning run ({error})") from error
     make_task(request.kind, request.options)
     return request
-
-
-def write_request(folder: Path, request: Request) -> None:
-    """Write `config.json`."""
-    content = {"bertsmith": importlib.metadata.version("bertsmith"), **asdict(request)}
-    content |= {"settings": request.settings.model_dump()}
-    text = json.dumps(content, indent=2, ensure_ascii=False) + "\n"
-    write_whole(folder / CONFIG_FILE, lambda file: file.write(text.encode()))
-
-
-def take_up(asked: Request, stored: Request) -> Request:
-    """A run that goes on is the one that was begun, except in what changes no result: processes, parts, checkpoints."""
-    free = {name: getattr(asked.settings, name) for name in ("spread", "compile", "checkpoint")}
-    free["batch"] = stored.settings.batch.model_copy(update={"part": asked.settings.batch.part})
-    taken = replace(stored, settings=stored.settings.model_copy(update=free))
-    if _plain(asked) != _plain(taken):
-        names = [name for name, value in _plain(asked).items() if value != _plain(taken)[name]]
-        raise InputError(
-            f"{', '.join(names)}: not as the run was begun; go on with --resume and nothing else, or begin a new run"
-        )
-    return taken
-
-
-def _plain(request: Request) -> dict[str, Any]:
-    content: dict[str, Any] = json.loads(json.dumps({**asdict(request), "settings": request.settings.model_dump()}))
-    settings = content.pop("settings")
-    return {**content, **settings}

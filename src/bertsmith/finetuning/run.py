@@ -19,7 +19,6 @@ from bertsmith.bundle.folder import Bundle, open_model, write_bundle
 from bertsmith.bundle.resolve import find_model, load_bundle
 from bertsmith.config import read_json
 from bertsmith.errors import ConfigError, DataError, InputError, TokenizerError
-from bertsmith.finetuning.request import write_request
 from bertsmith.finetuning.work import FinetuningWork, Objective
 from bertsmith.folders import write_whole
 from bertsmith.model.heads import build
@@ -117,7 +116,7 @@ class FinetuningRun:
         """From the last checkpoint, or the beginning, to the end."""
         total = self.total
         loop = self.make_loop(total)
-        progress = open_run(self.folder, loop, lambda: write_request(self.folder, self.request), self.observer.on_note)
+        progress = open_run(self.folder, loop, self.request, self.observer.on_note)
         self.observer.on_begin(self.request, len(self.train_split.items), total)
         per_epoch = len(self.work.batches(0))
         cadence = Cadence(

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal
 from bertsmith.errors import ConfigError, InputError
 from bertsmith.finetuning.keeping import Observer
 from bertsmith.finetuning.many import Summary, run_grid, run_seeds, run_study
-from bertsmith.finetuning.request import Request, make_request, read_request, take_up
+from bertsmith.finetuning.request import Request, make_request, read_request
 from bertsmith.finetuning.run import FinetuningRun, Result, finished
 from bertsmith.jobs.settling import settle
 from bertsmith.train.distributed import joined
@@ -42,7 +42,7 @@ def finetune(
         watcher = observer if observer is not None and world.is_main else Observer()
         if world.is_main:
             request = settle(
-                request, output, resume=resume, read=read_request, take_up=take_up, missing="model and files",
+                request, output, resume=resume, read=read_request, missing="model and files",
                 note=watcher.on_note,
             )  # fmt: skip
         request, done = world.tell((request, finished(output) if world.is_main else None))

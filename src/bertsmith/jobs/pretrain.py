@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from bertsmith.jobs.settling import settle
 from bertsmith.pretraining.keeping import Observer
 from bertsmith.pretraining.planning import check_disk
-from bertsmith.pretraining.request import Request, make_request, read_request, take_up
+from bertsmith.pretraining.request import Request, make_request, read_request
 from bertsmith.pretraining.run import PretrainingRun, Result
 from bertsmith.train.checkpoint import Progress
 from bertsmith.train.distributed import joined
@@ -32,7 +32,7 @@ def pretrain(
         watcher = observer if observer is not None and world.is_main else Observer()
         if world.is_main:
             request = settle(
-                request, output, resume=resume, read=read_request, take_up=take_up, missing="--shards",
+                request, output, resume=resume, read=read_request, missing="--shards",
                 note=watcher.on_note,
             )  # fmt: skip
         request = world.tell(request)

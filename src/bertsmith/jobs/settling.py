@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 from bertsmith.errors import InputError
+from bertsmith.train.request import CONFIG_FILE, Request, take_up
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
 __all__ = ["settle"]
-
-Request = TypeVar("Request")
 
 
 def settle(
@@ -21,12 +20,11 @@ def settle(
     *,
     resume: bool,
     read: Callable[[Path], Request],
-    take_up: Callable[[Request, Request], Request],
     missing: str,
     note: Callable[[str], object],
 ) -> Request:
     """A new run, or one that goes on with its own configuration; `missing` is what a new one cannot do without."""
-    if resume and (output / "config.json").is_file():
+    if resume and (output / CONFIG_FILE).is_file():
         stored = read(output)
         return stored if asked is None else take_up(asked, stored)
     if output.exists() and not (resume and _is_empty(output)):

@@ -2,32 +2,25 @@
 
 from __future__ import annotations
 
-import importlib.metadata
-import json
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
 
 from bertsmith.config import named_size, one_sentence, read_json
-from bertsmith.errors import ConfigError, InputError
-from bertsmith.folders import write_whole
+from bertsmith.errors import ConfigError
 from bertsmith.pretraining.recipes import RECIPES
 from bertsmith.pretraining.settings import Budget, Settings
 from bertsmith.settings import changed, read_yaml, validated
+from bertsmith.train.request import CONFIG_FILE
 
 __all__ = [
-    "CONFIG_FILE",
     "Request",
     "make_budget",
     "make_request",
     "read_request",
-    "take_up",
-    "write_request",
 ]
-
-CONFIG_FILE = "config.json"
 
 
 @dataclass(frozen=True)
@@ -88,34 +81,3 @@ def read_request(folder: Path) -> Request:
         raise ConfigError(f"{folder / CONFIG_FILE}: {one_sentence(error)}") from error
     except (KeyError, TypeError) as error:
         raise ConfigError(f"{folder / CONFIG_FILE}: is not the configuration of a run ({error})") from error
-
-
-def write_request(folder: Path, request: Request) -> None:
-    """Write `config.json`."""
-    content = {"bertsmith": importlib.metadata.version("bertsmith"), **asdict(request)}
-    content |= {"settings": request.settings.model_dump(), "budget": request.budget.model_dump()}
-    text = json.dumps(content, indent=2, ensure_ascii=False) + "\n"
-    write_whole(folder / CONFIG_FILE, lambda file: file.write(text.encode()))
-
-
-def take_up(asked: Request, stored: Request) -> Request:
-    """A run that goes on is the one that was begun, except in what changes no result: processes, parts, checkpoints."""
-    free = {name: getattr(asked.settings, name) for name in ("spread", "compile", "checkpoint")}
-    free["batch"] = stored.settings.batch.model_copy(update={"part": asked.settings.batch.part})
-    taken = replace(stored, settings=stored.settings.model_copy(update=free))
-    for name, value in _flat(asked).items():
-        if value != _flat(taken)[name]:
-            raise InputError(
-                f"{name}: the run was begun with {_flat(taken)[name]!r}, not {value!r}; go on with --resume and "
-                "nothing else, or begin a new run in another folder"
-            )
-    return taken
-
-
-def _flat(request: Request) -> dict[str, Any]:
-    """What was asked for, one value a name; the number of steps was fixed later."""
-    content = {**asdict(request), **request.settings.model_dump(), **request.budget.model_dump()}
-    for outer in ("optimizer", "schedule", "batch", "evaluation", "masking"):
-        inner = content.pop(outer)
-        content |= {f"{outer}.{key}": value for key, value in inner.items()}
-    return {name: value for name, value in content.items() if name not in ("settings", "budget", "total")}

@@ -30,7 +30,6 @@ from bertsmith.pretraining.fills import fill_gaps, find_gaps
 from bertsmith.pretraining.health import check_data
 from bertsmith.pretraining.keeping import Keeper
 from bertsmith.pretraining.planning import check_disk, plan_run, steps_for
-from bertsmith.pretraining.request import write_request
 from bertsmith.pretraining.work import Objective, PretrainingWork
 from bertsmith.train.assembly import assemble, open_run
 from bertsmith.train.checkpoint import Checkpoints, Progress
@@ -116,7 +115,7 @@ class PretrainingRun:
         loop = self.make_loop(total)
         if self.world.is_main:
             check_disk(plan, self.folder)
-        progress = open_run(self.folder, loop, lambda: write_request(self.folder, self.request), self.observer.on_note)
+        progress = open_run(self.folder, loop, self.request, self.observer.on_note)
         cadence = Cadence(
             total,
             settings.evaluation.every or max(1, total // _NUM_EVALUATIONS),

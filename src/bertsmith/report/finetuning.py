@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from bertsmith.config import read_json
 from bertsmith.errors import BertsmithError
-from bertsmith.finetuning.request import CONFIG_FILE, read_request
+from bertsmith.finetuning.request import read_request
 from bertsmith.report.answers import show_answers
 from bertsmith.report.classes import show_choices, show_classes
 from bertsmith.report.dev import PREDICTIONS_FILE, View, is_newer, load_dev
@@ -29,6 +29,7 @@ from bertsmith.report.runs import (
     write_plots,
 )
 from bertsmith.tasks.kinds import make_task
+from bertsmith.train.request import CONFIG_FILE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence

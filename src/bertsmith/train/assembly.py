@@ -10,6 +10,7 @@ from bertsmith.train.checkpoint import Progress, latest_checkpoint, load_checkpo
 from bertsmith.train.distributed import spread_model
 from bertsmith.train.loop import Loop
 from bertsmith.train.optimizer import build_optimizers
+from bertsmith.train.request import write_request
 from bertsmith.train.schedule import SCHEDULES
 
 if TYPE_CHECKING:
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from bertsmith.model.heads import BertModel
     from bertsmith.train.distributed import World
     from bertsmith.train.loop import Work
+    from bertsmith.train.request import RunRequest
     from bertsmith.train.settings import RunSettings
 
 __all__ = ["assemble", "open_run"]
@@ -67,12 +69,12 @@ def assemble(
     )
 
 
-def open_run(folder: Path, loop: Loop, write_request: Callable[[], object], note: Callable[[str], object]) -> Progress:
+def open_run(folder: Path, loop: Loop, request: RunRequest, note: Callable[[str], object]) -> Progress:
     """Make the run folder, or go on with the last checkpoint in it; all processes must call it."""
     latest = None
     if loop.world.is_main:
         folder.mkdir(parents=True, exist_ok=True)
-        write_request()
+        write_request(folder, request)
         latest = latest_checkpoint(folder / "checkpoints")
     latest = loop.world.tell(latest)
     if latest is None:
