@@ -13,13 +13,22 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import torch
+
 import harness
+from bertsmith.bundle.resolve import load_bundle
 from bertsmith.data.building import ShardOptions, build_shards
 from bertsmith.infer.engine import load
 from bertsmith.jobs.pretrain import make_request, pretrain
 from bertsmith.jobs.shards import open_tokenizer
 from bertsmith.jobs.vocab import VocabOptions, vocab
+from bertsmith.model.heads import PreTrainingModel
+from bertsmith.pretraining.keeping import Observer
+from bertsmith.pretraining.request import read_request
+from bertsmith.pretraining.run import PretrainingRun
 from bertsmith.pretraining.settings import Budget
+from bertsmith.pretraining.work import Objective
+from bertsmith.train.distributed import World
 from bertsmith.train.metrics import read_log
 
 if TYPE_CHECKING:
@@ -89,6 +98,21 @@ def agrees_with_transformers(result: Result) -> int:
     return agreeing
 
 
+@torch.no_grad()
+def shuffled_loss(result: Result) -> float:
+    """The held-out loss of masked words with the rows of the position table in another order, [CLS] in its place.
+
+    A model that does not use word order has the same loss as before.
+    """
+    run = PretrainingRun(read_request(result.folder), result.folder, World(), Observer())
+    model = load_bundle(str(result.model)).model
+    assert isinstance(model, PreTrainingModel)
+    table = model.encoder.embeddings.position.weight
+    places = 1 + torch.randperm(run.settings.phases[0].max_length - 1, generator=torch.Generator().manual_seed(0))
+    table[1 : len(places) + 1] = table[places]
+    return run.evaluation(Objective(model.eval()))["mlm_loss"]
+
+
 def page(name: str, result: Result, same: int) -> list[str]:
     """What came out."""
     entries = list(read_log(result.folder / "metrics.jsonl"))
@@ -123,6 +147,9 @@ def page(name: str, result: Result, same: int) -> list[str]:
         "",
         f"The fill-mask pipeline of `transformers` on the model folder names the same {TOP} candidates as "
         f"`bertsmith fill` for {same} of {len(gaps_of(result))} gaps.",
+        "",
+        f"With the rows of the position table shuffled, and so without word order, the loss of masked words is "
+        f"{shuffled_loss(result):.2f} and not {last['mlm_loss']:.2f}.",
         "",
         f"![loss of masked words](pretrain-{name}-loss-words.png) ![loss of pairs](pretrain-{name}-loss-pairs.png) "
         f"![accuracy](pretrain-{name}-accuracy.png)",
