@@ -54,15 +54,23 @@ def data_folder() -> Path:
 
 @cache
 def _batches() -> list[list[torch.Tensor]]:
+    """Made once and kept: runs of different days are compared on the same."""
+    path = KEPT / "held-out.npz"
+    if not path.exists():
+        made = {f"{number}.{column}": array for number, batch in enumerate(_make_batches())
+                for column, array in enumerate(batch)}  # fmt: skip
+        write_whole(path, lambda file: np.savez(file, **made))  # type: ignore[arg-type]
+    stored = np.load(path)
+    return [[torch.from_numpy(stored[f"{n}.{column}"]) for column in range(5)] for n in range(len(stored.files) // 5)]
+
+
+def _make_batches() -> list[tuple[np.ndarray, ...]]:
     folder = data_folder()
     options = ExampleOptions(max_length=128, pairs="none", masking=Masking("piece"), seed=1)
     examples = Examples(ShardSet(folder, "holdout"), open_tokenizer(str(folder)), options)
     cuts = cut_by_tokens(examples.plan(0).lengths, 8192).tolist()
     made = [examples.batch(0, np.arange(start, stop)) for start, stop in pairwise(cuts)]
-    return [
-        [torch.from_numpy(array) for array in (b.input_ids, b.token_type_ids, b.lengths, b.positions, b.labels)]
-        for b in made
-    ]
+    return [(b.input_ids, b.token_type_ids, b.lengths, b.positions, b.labels) for b in made]
 
 
 @torch.no_grad()

@@ -112,7 +112,9 @@ def test_a_dry_run_prints_the_plan_and_leaves_nothing(run, tmp_path):
     code, out, _ = run(f"{SMALL} --tokens 51200 --output run --dry-run --json")
     assert code == 0
     plan = json.loads(out)
-    assert (plan["parameters"], plan["steps"], plan["tokens"]) == (7098, 200, 51200)
+    assert plan["parameters"] == 7098
+    assert 200 <= plan["steps"] <= 220  # of 256 tokens at most
+    assert plan["tokens"] == pytest.approx(51200, abs=256)
     assert plan["seconds"] > 0
     assert list(tmp_path.iterdir()) == []
     code, out, _ = run(f"{SMALL} --minutes 5 --output run --dry-run")

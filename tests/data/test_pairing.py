@@ -87,6 +87,15 @@ def test_without_pairs_every_token_is_seen_once():
         assert sorted(seen.tolist()) == list(range(bounds.sentences[-1]))
 
 
+def test_without_pairs_a_document_that_fits_is_one_example():
+    bounds = Bounds(np.array([0, 10, 20, 30, 60, 140]), np.array([0, 3, 4, 5]))  # documents of 30, 30 and 80 tokens
+    for epoch in range(5):
+        plan = plan_epoch(bounds, "none", 42, seed=1, epoch=epoch)
+        whole = {(int(start), int(n)) for start, n in zip(plan.a_start, plan.a_length, strict=True) if start < 60}
+        assert whole == {(0, 30), (30, 30)}
+        assert plan.a_length[plan.a_start >= 60].max() == 40
+
+
 def test_without_chance_sentences_are_collected_until_the_target_is_reached():
     """One document of sentences of ten tokens beside another: stretches end at the target or with the document."""
     bounds = Bounds(np.arange(0, 410, 10), np.array([0, 20, 40]))

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from bertsmith.data.examples import ExampleOptions, Examples
+from bertsmith.data.masking import Masking
 from bertsmith.errors import ShardError
-from bertsmith.pretraining.health import Health, check_data
+from bertsmith.pretraining.health import Health, check_data, check_examples
 from bertsmith.pretraining.recipes import faithful, modern
 from pretraining.small_runs import PIECES, SHAPE, both_splits, build_data, make_documents, make_tokenizer
 
@@ -58,6 +60,31 @@ def test_pairs_that_are_learned_or_not_there_are_not_remarked_on():
     health = Health(modern(), pairs_after=100)
     assert list(health.after_evaluation(500, {"pair_accuracy": 0.56})) == []
     assert list(health.after_evaluation(500, {"mlm_accuracy": 0.1})) == []
+    health = Health(modern(), commoner_pair=0.65, pairs_after=100)  # where two thirds of the pairs are random
+    assert len(list(health.after_evaluation(500, {"pair_accuracy": 0.66}))) == 1
+
+
+def remarks_on(folder, documents, **options):
+    train, _ = both_splits(build_data(folder, documents))
+    return list(check_examples(Examples(train, make_tokenizer(), ExampleOptions(max_length=32, **options))))
+
+
+def test_pairs_that_the_documents_do_not_give_are_remarked_on(tmp_path):
+    documents = make_documents(40)
+    for number, pairs in enumerate(("faithful", "balanced", "sop", "none")):
+        assert remarks_on(tmp_path / str(number), documents, pairs=pairs) == []
+    single = [text.splitlines()[0] for text in make_documents(200)] + make_documents(4)
+    (remark,) = remarks_on(tmp_path / "a", single, pairs="faithful")
+    assert "% of the pairs are random, not half" in remark
+    (remark,) = remarks_on(tmp_path / "b", single, pairs="balanced")
+    assert "% of the text" in remark
+    assert "--pairs none" in remark
+    assert remarks_on(tmp_path / "c", single, pairs="none") == []
+
+
+def test_phrases_that_the_shards_do_not_have_are_remarked_on(tmp_path):
+    (remark,) = remarks_on(tmp_path / "a", make_documents(40), masking=Masking("entity"))
+    assert "the shards have no phrases" in remark
 
 
 def test_text_that_the_vocabulary_does_not_fit_is_remarked_on(tmp_path, tokenizer, splits):

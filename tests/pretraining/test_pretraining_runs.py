@@ -72,7 +72,15 @@ def test_both_losses_are_logged_and_fall(done):
     for line in train:
         assert line["loss"] == pytest.approx(line["mlm_loss"] + line["pair_loss"])
         assert all(math.isfinite(value) for value in line.values() if isinstance(value, float))
-        assert {"rate", "norm", "tokens_per_second", "share_of_peak", "mlm_accuracy", "pair_accuracy"} <= set(line)
+        assert {
+            "rate",
+            "norm",
+            "tokens_per_second",
+            "share_of_peak",
+            "seconds_left",
+            "mlm_accuracy",
+            "pair_accuracy",
+        } <= set(line)
     evaluations = [line for line in log if line["kind"] == "eval"]
     assert [line["step"] for line in evaluations] == [0, 10, 20, 30, 40, 50, 60]
     assert evaluations[-1]["mlm_loss"] < evaluations[0]["mlm_loss"] - 0.1

@@ -52,17 +52,27 @@ def joined(parts):
 
 def test_steps_read_the_next_examples_and_each_of_them_once_an_epoch(make):
     work = make()
-    logs = [data.log for data in walk(work, 3 * work.batches_per_epoch())]
+    logs = [data.log for data in walk(work, 3 * work.epochs()[0].batches)]
     for before, after in pairwise(logs):
         if before["epoch"] == after["epoch"]:
             assert after["first"] == before["stop"]
         else:
             assert (after["epoch"], after["first"]) == (before["epoch"] + 1, 0)
     first = [log for log in logs if log["epoch"] == 0]
-    assert len(first) == work.batches_per_epoch()
+    assert len(first) == work.epochs()[0].batches
     assert first[0]["first"] == 0
     assert first[-1]["stop"] == len(work._streams[0].examples.plan(0))
     assert {log["epoch"] for log in logs} >= {0, 1, 2}
+
+
+def test_more_processes_than_examples_share_a_batch(make):
+    """Those that have none keep in step with one that counts nothing."""
+    whole = make().step(0, {})
+    shares = [make(rank=rank, size=64).step(0, {}) for rank in range(64)]
+    assert {len(share.parts) for share in shares} == {1}
+    assert sum(part.weight == 0 for share in shares for part in share.parts) > 0
+    for name in NAMES:
+        assert sum(share.counts[name] for share in shares) == whole.counts[name]
 
 
 def test_a_step_depends_on_its_number_and_position_only(make):
@@ -225,12 +235,12 @@ def test_static_copies_come_back_and_dynamic_ones_do_not(make):
     assert len(set(seen())) == 5
 
 
-@pytest.mark.parametrize(("size", "tokens", "fits"), [(1, 32, True), (1, 31, False), (3, 96, True), (3, 95, False)])
-def test_a_batch_has_room_for_an_example_a_process(make, size, tokens, fits):
+@pytest.mark.parametrize(("size", "tokens", "fits"), [(1, 32, True), (1, 31, False), (3, 32, True), (3, 31, False)])
+def test_a_batch_has_room_for_an_example(make, size, tokens, fits):
     if fits:
         assert make(size=size, batch__tokens=tokens).step(0, {}).parts
         return
-    with pytest.raises(ConfigError, match=rf"batch\.tokens: {tokens} .* length 32 for each of {size}"):
+    with pytest.raises(ConfigError, match=rf"batch\.tokens: {tokens} .* length 32;"):
         make(size=size, batch__tokens=tokens)
     with pytest.raises(ConfigError, match="length 64"):
         make(size=size, phases=f"32:0.5:9999,64:0.5:{tokens}")

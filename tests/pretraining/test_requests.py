@@ -120,6 +120,14 @@ def test_a_run_is_not_taken_up_with_what_would_change_it(given, name, tmp_path):
         take_up(make_request(tmp_path, **{**usual, **given}), make_request(tmp_path, **usual))
 
 
+def test_going_on_with_a_model_is_done_at_a_lower_rate(tmp_path):
+    for recipe, rates in (("faithful", (1e-4, 2e-5)), ("modern", (2e-3, 2e-4))):
+        asked = [make_request(tmp_path, recipe=recipe, **of) for of in ({"size": "tiny"}, {"start": "minilm"})]
+        assert tuple(request.settings.optimizer.rate for request in asked) == rates
+    own = make_request(tmp_path, start="minilm", changes={"optimizer.rate": 1e-3})
+    assert own.settings.optimizer.rate == 1e-3
+
+
 def test_a_run_is_taken_up_with_what_changes_no_result(tmp_path):
     stored = replace(make_request(tmp_path, size="tiny"), total=77)
     assert take_up(make_request(tmp_path, size="tiny"), stored) == stored
@@ -233,9 +241,16 @@ def test_a_model_with_another_tokenizer_is_refused(ask, tmp_path):
     ("given", "error", "words"),
     [
         ({"start": "no such model"}, ModelNotFoundError, "no such model"),
-        ({"changes": {"phases": "128:1"}}, ConfigError, "length 128 is beyond the model's 64 positions"),
-        ({"changes": {"batch.tokens": 20}}, ConfigError, r"batch\.tokens"),
-        ({"changes": {"spread": "fsdp"}}, ConfigError, "spread: fsdp needs several processes"),
+        (
+            {"changes": {"phases": "128:1"}},
+            ConfigError,
+            "length 128 is beyond the model's 64 positions; take --phases 64:1",
+        ),
+        (
+            {"changes": {"batch.tokens": 20}},
+            ConfigError,
+            r"batch\.tokens: 20 are not one example of length 32; .*--batch-tokens",
+        ),
         ({"shards": "absent"}, ShardError, "absent"),
     ],
 )

@@ -7,7 +7,7 @@ import torch
 
 from bertsmith.config import named_size
 from bertsmith.errors import ConfigError
-from bertsmith.pretraining.planning import steps_for
+from bertsmith.pretraining.planning import Epoch, steps_for
 from bertsmith.pretraining.recipes import RECIPES, faithful, modern
 from bertsmith.pretraining.request import make_budget, make_request, read_request
 from bertsmith.pretraining.run import PretrainingRun
@@ -57,6 +57,7 @@ def test_an_unknown_setting_is_refused_by_its_name(change, words):
         ({"first_rate": "1"}, "first_rate"),
         ({"dropout": "1"}, "dropout"),
         ({"static_copies": "0"}, "static_copies"),
+        ({"static_copies": "2", "first_rate": "0.3"}, "static_copies: fixed masks cannot follow first_rate"),
         ({"pairs": "no"}, "pairs"),
         ({"pairs": "{"}, "pairs: '{' is not a value that YAML can read"),
         ({"seed": "-1"}, "seed"),
@@ -196,7 +197,7 @@ def test_a_recipe_survives_its_config_json(recipe, tmp_path):
     request = make_request(tmp_path, size="tiny", recipe=recipe, budget=Budget(tokens=10**6))
     write_request(tmp_path, request)
     assert read_request(tmp_path) == request
-    every = {"phases": "32:0.5:99,64:0.5", "first_rate": "0.4", "masking": {"kind": "span"}, "static_copies": 3}
+    every = {"phases": "32:0.5:99,64:0.5", "masking": {"kind": "span"}, "static_copies": 3}
     changes = make_request(tmp_path, start="somewhere", recipe=recipe, changes=every)
     write_request(tmp_path, changes)
     assert read_request(tmp_path) == changes
@@ -218,7 +219,7 @@ def test_faithful_is_the_bert_of_2018():
     assert settings.schedule.warmup * 1_000_000 == 10_000
     assert settings.batch.tokens == 256 * 512
     assert [(phase.max_length, phase.share) for phase in settings.phases] == [(128, 0.9), (512, 0.1)]
-    steps = steps_for(Budget(tokens=256 * 512 * 1_000_000), settings, 1, [])
+    steps = steps_for(Budget(tokens=256 * 512 * 1_000_000), settings, [Epoch(1000, 1000 * 256 * 512)] * 2)
     assert steps == 1_000_000
     assert settings.phase_ends(steps) == [900_000, 1_000_000]
     shape = named_size("base")

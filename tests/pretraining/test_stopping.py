@@ -13,7 +13,7 @@ from bertsmith.jobs.pretrain import pretrain
 from pretraining.small_runs import SMALL, count_lines, read_lines, start_process, wait_for
 
 STEPS = 40
-TIMES = {"seconds", "tokens_per_second", "share_of_peak"}
+TIMES = {"seconds", "tokens_per_second", "share_of_peak", "seconds_left"}
 
 
 @pytest.fixture

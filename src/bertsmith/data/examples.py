@@ -67,9 +67,13 @@ class Examples:
         self.options = options
         self.mask_id = tokenizer.mask_id
         self._cls, self._sep = tokenizer.cls_id, tokenizer.sep_id
-        opened = [shards.shard(number) for number in range(shards.num_shards)]
-        self._offsets = np.cumsum([0, *(len(shard.tokens) for shard in opened)])
-        self._bounds = _bounds([(shard.sentences, shard.documents) for shard in opened])
+        sizes, bounds = [0], []
+        for number in range(shards.num_shards):  # copied: to hold on to the arrays would keep every file open
+            shard = shards.shard(number)
+            sizes.append(len(shard.tokens))
+            bounds.append((shard.sentences.copy(), shard.documents.copy()))
+        self._offsets = np.cumsum(sizes)
+        self._bounds = _bounds(bounds)
         self._planned: Callable[[int], Plan] = lru_cache(maxsize=2)(self._plan)
 
     def plan(self, epoch: int) -> Plan:

@@ -84,11 +84,13 @@ def plan_epoch(bounds: Bounds, kind: PairKind, max_length: int, *, seed: int, ep
 
 
 def _stretches(bounds: Bounds, budget: int, base: np.ndarray) -> Plan:
-    """Each document cut into full lengths, from a random place on, so that the cuts move from epoch to epoch."""
+    """Each document that is too long cut into full lengths, from a random place on: cuts move from epoch to epoch."""
     begin = bounds.sentences[bounds.documents[:-1]]
     end = bounds.sentences[bounds.documents[1:]]
-    first = integers(key_of(base, _START, np.arange(len(begin))), 1, np.minimum(budget, end - begin))
-    counts = 1 + -(-(end - begin - first) // budget)
+    length = end - begin
+    drawn = integers(key_of(base, _START, np.arange(len(begin))), 1, np.minimum(budget, length))
+    first = np.where(length <= budget, length, drawn)
+    counts = 1 + -(-(length - first) // budget)
     document = np.repeat(np.arange(len(begin)), counts)
     number = np.arange(len(document)) - np.repeat(np.cumsum(counts) - counts, counts)
     start = np.where(number == 0, begin[document], begin[document] + first[document] + (number - 1) * budget)

@@ -56,6 +56,7 @@ class ShardSet:
         self._documents = _bounds([info.documents for info in self._infos])
         self._sentences = _bounds([info.sentences for info in self._infos])
         self.num_tokens = sum(info.tokens for info in self._infos)
+        self._sound: set[int] = set()  # those whose content has been looked at
         self.shard: Callable[[int], Shard] = lru_cache(maxsize=_MAX_OPEN)(self._open)
 
     @property
@@ -100,6 +101,7 @@ class ShardSet:
                 raise ShardError(f"{path}: cannot be read ({error.strerror}); {_REMEDY}") from error
             if digest.hexdigest() != info.sha256:
                 raise ShardError(f"{path}: is not the file that was built (its SHA-256 differs); {_REMEDY}")
+            self._sound.discard(number)
             self._open(number)
             if progress is not None:
                 progress(sizes[number], sum(sizes))
@@ -134,13 +136,15 @@ class ShardSet:
             for name, section in sections.items()
         }
         shard = Shard(**arrays)
-        sound = (
-            _ascends(shard.documents, info.sentences)
-            and _ascends(shard.sentences, info.tokens)
-            and int(shard.tokens.max(initial=0)) < self.index.vocab_size
-        )
-        if not sound:
-            raise ShardError(f"{path}: its content is damaged; {_REMEDY}")
+        if number not in self._sound:
+            sound = (
+                _ascends(shard.documents, info.sentences)
+                and _ascends(shard.sentences, info.tokens)
+                and int(shard.tokens.max(initial=0)) < self.index.vocab_size
+            )
+            if not sound:
+                raise ShardError(f"{path}: its content is damaged; {_REMEDY}")
+            self._sound.add(number)
         return shard
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from bertsmith.errors import InputError
-from bertsmith.train.request import CONFIG_FILE, Request, take_up
+from bertsmith.train.request import CONFIG_FILE, AnyRequest, take_up
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -15,14 +15,14 @@ __all__ = ["settle"]
 
 
 def settle(
-    asked: Request | None,
+    asked: AnyRequest | None,
     output: Path,
     *,
     resume: bool,
-    read: Callable[[Path], Request],
+    read: Callable[[Path], AnyRequest],
     missing: str,
     note: Callable[[str], object],
-) -> Request:
+) -> AnyRequest:
     """A new run, or one that goes on with its own configuration; `missing` is what a new one cannot do without."""
     if resume and (output / CONFIG_FILE).is_file():
         stored = read(output)

@@ -10,14 +10,17 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from bertsmith.config import BertConfig
+    from bertsmith.data.examples import Examples
     from bertsmith.data.shards import ShardSet
     from bertsmith.pretraining.settings import Settings
     from bertsmith.vocab.tokenizer import Tokenizer
 
-__all__ = ["Health", "check_data"]
+__all__ = ["Health", "check_data", "check_examples"]
 
 _MOST_UNKNOWN = 0.05
-_CHANCE = 0.55
+_CHANCE = 0.05  # a share of pairs beyond what naming the commoner kind would have right
+_LEAST_USED = 0.5
+_MOST_RANDOM = 0.6
 _PAIRS_AFTER = 2000  # steps
 _RATE_AFTER = 50_000  # tokens that could be masked
 _RATE_TOLERANCE = 0.01
@@ -42,11 +45,35 @@ def check_data(shards: ShardSet, tokenizer: Tokenizer, config: BertConfig) -> It
         )
 
 
+def check_examples(examples: Examples) -> Iterator[str]:
+    """Remark on a data set that gives other examples than was meant."""
+    options, shards = examples.options, examples.shards
+    if options.masking.kind == "entity" and not shards.index.options.get("phrases"):
+        yield (
+            "masking.kind: the shards have no phrases, so words are masked; build them again with --phrases "
+            "(bertsmith shards), or take --set masking.kind=word"
+        )
+    plan = examples.plan(0)
+    random = float((plan.labels == 1).mean()) if len(plan) else 0.0
+    if options.pairs == "faithful" and random > _MOST_RANDOM:
+        yield (
+            f"{random:.0%} of the pairs are random, not half: documents of one sentence have no other; "
+            "--pairs balanced keeps half"
+        )
+    used = float((plan.a_length + plan.b_length).sum()) / max(shards.num_tokens, 1)
+    if used < _LEAST_USED:
+        yield (
+            f"the examples of an epoch hold {used:.0%} of the text: documents of one sentence give few pairs; are "
+            "sentences and documents as they should be (bertsmith inspect DATA)? --pairs none uses all of it"
+        )
+
+
 class Health:
     """Watches a run; each remark is made once."""
 
-    def __init__(self, settings: Settings, *, pairs_after: int = _PAIRS_AFTER) -> None:
+    def __init__(self, settings: Settings, *, commoner_pair: float = 0.5, pairs_after: int = _PAIRS_AFTER) -> None:
         self._settings = settings
+        self._chance = commoner_pair + _CHANCE
         self._pairs_after = pairs_after
         self._maskable = self._masked = self._wanted = 0.0
         self._said: set[str] = set()
@@ -69,7 +96,7 @@ class Health:
     def after_evaluation(self, step: int, figures: Mapping[str, float]) -> Iterator[str]:
         """Whether the pair task is learned at all."""
         accuracy = figures.get("pair_accuracy")
-        if accuracy is not None and step >= self._pairs_after and accuracy < _CHANCE and self._once("pairs"):
+        if accuracy is not None and step >= self._pairs_after and accuracy < self._chance and self._once("pairs"):
             yield (
                 f"pairs are told apart no better than by chance ({accuracy:.1%}) after {step} steps: are sentences in "
                 "their order and documents kept apart (bertsmith inspect DATA)? Train longer, or without pairs "

@@ -8,6 +8,7 @@ from bertsmith.pretraining.health import Health
 from bertsmith.train.keeping import RunLog
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from bertsmith.pretraining.fills import Filled
@@ -41,13 +42,24 @@ class Keeper:
     """Keeps the log of a run, looks after its health, and tells whoever looks."""
 
     def __init__(
-        self, folder: Path, settings: Settings, total: int, world: World, observer: Observer, *, from_step: int
+        self,
+        folder: Path,
+        settings: Settings,
+        total: int,
+        world: World,
+        observer: Observer,
+        *,
+        from_step: int,
+        baselines: Mapping[str, float],
+        remarks: Sequence[str] = (),
     ) -> None:
         self.last: dict[str, float] = {}
         self.fills: list[tuple[int, list[Filled]]] = []
         self._settings, self._observer = settings, observer
-        self._health = Health(settings)
+        self._health = Health(settings, commoner_pair=baselines.get("pair_accuracy", 0.5))
         self._log = RunLog(folder, total, world, from_step=from_step)
+        for text in remarks if from_step == 0 else ():
+            self._log.add("note", 0, {"text": text})
 
     def on_step(self, record: Record, progress: Progress) -> None:
         """One step."""

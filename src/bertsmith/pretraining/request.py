@@ -10,7 +10,7 @@ from pydantic import ValidationError
 
 from bertsmith.config import named_size, one_sentence, read_json
 from bertsmith.errors import ConfigError
-from bertsmith.pretraining.recipes import RECIPES
+from bertsmith.pretraining.recipes import FURTHER_RATES, RECIPES
 from bertsmith.pretraining.settings import Budget, Settings
 from bertsmith.settings import changed, read_yaml, validated
 from bertsmith.train.request import CONFIG_FILE
@@ -52,6 +52,8 @@ def make_request(
     if recipe not in RECIPES:
         raise ConfigError(f"recipe: {recipe!r} is not one of {', '.join(sorted(RECIPES))}")
     settings = RECIPES[recipe]()
+    if start is not None and recipe in FURTHER_RATES:
+        settings = changed(settings, {"optimizer.rate": FURTHER_RATES[recipe]})
     if config is not None:
         settings = changed(settings, read_yaml(config))
     settings = changed(settings, changes or {})

@@ -12,6 +12,7 @@ A run folder:
 from __future__ import annotations
 
 import statistics
+import time
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -27,9 +28,9 @@ from bertsmith.model.initial import look_at_neighbours
 from bertsmith.model.memory import keep_freed_memory
 from bertsmith.pretraining.evaluation import Evaluation
 from bertsmith.pretraining.fills import fill_gaps, find_gaps
-from bertsmith.pretraining.health import check_data
+from bertsmith.pretraining.health import check_data, check_examples
 from bertsmith.pretraining.keeping import Keeper
-from bertsmith.pretraining.planning import check_disk, plan_run, steps_for
+from bertsmith.pretraining.planning import Timing, check_disk, evaluation_interval, plan_run, steps_for
 from bertsmith.pretraining.work import Objective, PretrainingWork
 from bertsmith.train.assembly import assemble, open_run
 from bertsmith.train.checkpoint import Checkpoints, Progress
@@ -38,6 +39,8 @@ from bertsmith.train.loop import Cadence, Hooks, Loop
 from bertsmith.vocab.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from bertsmith.pretraining.fills import Filled, Gap
     from bertsmith.pretraining.keeping import Observer
     from bertsmith.pretraining.planning import RunPlan
@@ -47,9 +50,8 @@ if TYPE_CHECKING:
 
 __all__ = ["PretrainingRun", "Result"]
 
-_NUM_EVALUATIONS = 20
-# A rehearsal takes so many steps of each phase at least, and so many seconds.
-_REHEARSED_STEPS, _REHEARSED_SECONDS = 4, 5.0
+# A rehearsal takes so many steps of each phase and so many seconds at least, unless that takes longer than the last.
+_REHEARSED_STEPS, _REHEARSED_SECONDS, _LONGEST_REHEARSAL = 4, 5.0, 20.0
 _PUBLISHED_DROPOUT = 0.1  # for fine-tuning, whatever pre-training had
 
 
@@ -84,30 +86,30 @@ class PretrainingRun:
         model = self._make_model()
         self.config = model.config
         self.num_parameters = sum(weight.numel() for weight in model.parameters())
+        positions = self.config.max_position_embeddings
         longest = max(phase.max_length for phase in self.settings.phases)
-        if longest > self.config.max_position_embeddings:
+        if longest > positions:
             raise ConfigError(
-                f"phases: length {longest} is beyond the model's {self.config.max_position_embeddings} positions"
+                f"phases: length {longest} is beyond the model's {positions} positions; take --phases "
+                f"{min(128, positions)}:1"
             )
-        for remark in check_data(self.shards, self.tokenizer, self.config):
-            observer.on_note(remark)
+        self._remarks: list[str] = []
+        self._remark(check_data(self.shards, self.tokenizer, self.config))
 
     def plan(self, *, measure: bool = False) -> RunPlan:
         """Fix the number of steps. Where time is the budget, or the caller wants to know it, some are tried first."""
         settings, total = self.settings, self.request.total
-        seconds: list[float] | None = None
+        work = self._make_work(1)
+        epochs = work.epochs()
+        self._remark(check_examples(work.examples))
+        timing: Timing | None = None
         if measure or (total is None and self.request.budget.minutes is not None):
-            seconds = self._rehearse()
-        batches = self._make_work(1).batches_per_epoch()
+            timing = self._rehearse()
         if total is None:
-            total = self.world.tell(steps_for(self.request.budget, settings, batches, seconds or []))
+            total = self.world.tell(steps_for(self.request.budget, settings, epochs, timing))
             assert total is not None
             self.request = replace(self.request, total=total)
-        in_all = None
-        if seconds is not None:
-            in_all = total * sum(p.share * each for p, each in zip(settings.phases, seconds, strict=True))
-        epoch_tokens = batches * settings.batch_tokens(settings.phases[0])
-        return plan_run(self.config, self.num_parameters, settings, total, epoch_tokens, in_all)
+        return plan_run(self.config, self.num_parameters, settings, total, epochs, timing)
 
     def train(self, plan: RunPlan, stop: StopRequest) -> Result:
         """From the last checkpoint, or the beginning, to the end."""
@@ -118,12 +120,22 @@ class PretrainingRun:
         progress = open_run(self.folder, loop, self.request, self.observer.on_note)
         cadence = Cadence(
             total,
-            settings.evaluation.every or max(1, total // _NUM_EVALUATIONS),
+            evaluation_interval(settings, total),
             settings.checkpoint.every,
             settings.checkpoint.minutes,
         )
         checkpoints = Checkpoints(self.folder / "checkpoints", self.world, keep=settings.checkpoint.keep)
-        keeper = Keeper(self.folder, settings, total, self.world, self.observer, from_step=progress.step)
+        baselines = self.evaluation.baselines()
+        keeper = Keeper(
+            self.folder,
+            settings,
+            total,
+            self.world,
+            self.observer,
+            from_step=progress.step,
+            baselines=baselines,
+            remarks=self._remarks,
+        )
 
         def evaluate() -> dict[str, float]:
             return self.evaluation(loop.forward)
@@ -139,7 +151,7 @@ class PretrainingRun:
         finally:
             keeper.close()
         figures = keeper.last or (loop.measure(evaluate) if self.evaluation else {})
-        done = Result(self.folder, plan, progress, figures, self.evaluation.baselines(), keeper.fills)
+        done = Result(self.folder, plan, progress, figures, baselines, keeper.fills)
         done = replace(done, is_main=self.world.is_main)
         if progress.step < total:
             return replace(done, stopped_by=stop.name or "another process")
@@ -162,6 +174,12 @@ class PretrainingRun:
     def gaps(self) -> list[Gap]:
         """Sentences of the held-out text that are filled at every evaluation."""
         return find_gaps(self.held_out, self.tokenizer)
+
+    def _remark(self, remarks: Iterable[str]) -> None:
+        """Say them now, and keep them for the log."""
+        for text in remarks:
+            self._remarks.append(text)
+            self.observer.on_note(text)
 
     def _make_work(self, total: int) -> PretrainingWork:
         return PretrainingWork(self.shards, self.tokenizer, self.settings, self.config, total, self.world)
@@ -191,23 +209,28 @@ class PretrainingRun:
                 head.requires_grad_(requires_grad=False)
         return model
 
-    def _rehearse(self) -> list[float]:
-        """Seconds of a step in each phase, by a model that is thrown away."""
+    def _rehearse(self) -> Timing:
+        """What steps and an evaluation take, by a model that is thrown away."""
+        self.observer.on_note("timing a few steps of each phase")
         total = 1000
         loop = self.make_loop(total)
         times = []
         for phase, begin in enumerate([0, *self.settings.phase_ends(total)[:-1]]):
-            place = {"phase": phase, "epoch": 0, "batch": 0}
-            progress, _ = loop.take_step(Progress(step=begin, position=place))
+            progress = Progress(step=begin, position={"phase": phase, "epoch": 0, "batch": 0})
             seconds: list[float] = []
             enough = False
             while not enough:
                 progress, record = loop.take_step(progress)
+                progress = replace(progress, step=begin)  # the data goes on, the phase does not
                 seconds.append(record.seconds)
-                enough = len(seconds) >= _REHEARSED_STEPS and sum(seconds) >= _REHEARSED_SECONDS
-                enough = self.world.tell(enough)
+                spent = sum(seconds)
+                enough = len(seconds) > _REHEARSED_STEPS and spent >= _REHEARSED_SECONDS
+                enough = self.world.tell(enough or spent >= _LONGEST_REHEARSAL)
             times.append(statistics.median(seconds[len(seconds) // 2 :]))  # the first ones find nothing in place
-        return times
+        begun = time.perf_counter()
+        if self.evaluation:
+            loop.measure(lambda: self.evaluation(loop.forward))
+        return Timing(times, time.perf_counter() - begun)
 
     def _fill(self, loop: Loop) -> list[Filled]:
         """What stands in the gaps now; a model that is spread over processes is not asked."""

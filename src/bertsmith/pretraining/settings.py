@@ -103,11 +103,18 @@ class Settings(RunSettings):
             raise ValueError(f"phases: the shares add up to {total:g}, not to 1")
         return self
 
+    @model_validator(mode="after")
+    def _check_masks(self) -> Self:
+        if self.first_rate is not None and self.static_copies is not None:
+            raise ValueError("static_copies: fixed masks cannot follow first_rate; take one of the two")
+        return self
+
     def masking_at(self, phase: Phase) -> Masking:
         """The masking of a phase: the original's limit of predictions grows with the length (20 at 128, 77 at 512)."""
         if not self.masking.faithful or self.masking.max_predictions is not None:
             return self.masking
-        return replace(self.masking, max_predictions=math.ceil(self.masking.rate * phase.max_length))
+        highest = max(self.masking.rate, self.first_rate or 0.0)
+        return replace(self.masking, max_predictions=math.ceil(highest * phase.max_length))
 
     def mask_rate(self, step: int, total: int) -> float | None:
         """The share of masked tokens at a step, where it changes: from `first_rate` straight to that of `masking`."""

@@ -18,6 +18,7 @@ from bertsmith.data.examples import ExampleOptions, Examples
 from bertsmith.data.stream import Place, Stream, share_of
 from bertsmith.errors import ConfigError
 from bertsmith.model.operations import pretraining_operations
+from bertsmith.pretraining.planning import Epoch
 from bertsmith.train.loop import StepData
 
 if TYPE_CHECKING:
@@ -94,10 +95,10 @@ class PretrainingWork:
             for phase in settings.phases
         ]
         for phase in settings.phases:
-            if settings.batch_tokens(phase) < phase.max_length * world.size:
+            if settings.batch_tokens(phase) < phase.max_length:
                 raise ConfigError(
-                    f"batch.tokens: {settings.batch_tokens(phase)} are not one example of length {phase.max_length} "
-                    f"for each of {world.size} processes"
+                    f"batch.tokens: {settings.batch_tokens(phase)} are not one example of length {phase.max_length}; "
+                    "take a larger batch (--batch-tokens) or shorter examples (--phases)"
                 )
 
     def step(self, number: int, position: Mapping[str, int]) -> StepData:
@@ -142,9 +143,14 @@ class PretrainingWork:
         """See `figures_of`."""
         return figures_of(sums, counts)
 
-    def batches_per_epoch(self) -> int:
-        """Steps of an epoch, at the length of the first phase."""
-        return self._streams[0].num_batches()
+    @property
+    def examples(self) -> Examples:
+        """Those of the first phase."""
+        return self._streams[0].examples
+
+    def epochs(self) -> list[Epoch]:
+        """What an epoch comes to at the length of each phase."""
+        return [Epoch(stream.num_batches(), int(stream.examples.plan(0).lengths.sum())) for stream in self._streams]
 
 
 def example_options(settings: Settings, phase: Phase) -> ExampleOptions:

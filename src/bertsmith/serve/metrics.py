@@ -80,6 +80,6 @@ def _forget_the_dead(folder: Path) -> None:
     for process in {int(path.stem.rpartition("_")[2]) for path in folder.glob("gauge_live*_*.db")}:
         try:
             os.kill(process, 0)
-        except ProcessLookupError:
+        except (ProcessLookupError, PermissionError):  # or its number is somebody else's now
             with suppress(FileNotFoundError):  # another worker was asked at the same time
                 mark_process_dead(process)  # type: ignore[no-untyped-call]

@@ -55,7 +55,7 @@ def assemble(
         scale=scale,
     )
     warmup = max(1, round(schedule.warmup * total))
-    half = world.device.type == "cuda" and torch.cuda.is_bf16_supported()
+    half = world.device.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
     return Loop(
         work=work,
         model=model,

@@ -16,8 +16,6 @@ from torch.distributed.fsdp import FSDPModule, fully_shard, register_fsdp_forwar
 from torch.distributed.tensor import DTensor, distribute_tensor
 from torch.nn.parallel import DistributedDataParallel
 
-from bertsmith.errors import ConfigError
-
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from contextlib import AbstractContextManager
@@ -87,11 +85,10 @@ def spread_model(
 ) -> nn.Module:
     """The model as the loop calls it. Under `fsdp` each of `layers` is gathered when it is needed, and so is the rest.
 
-    `methods` are those of a layer that are called besides `forward`.
+    `methods` are those of a layer that are called besides `forward`. One process has nothing to spread, whatever was
+    said, so that a run of many can go on in one.
     """
     if world.size == 1:
-        if how == "fsdp":
-            raise ConfigError("spread: fsdp needs several processes; start with torchrun --nproc-per-node N")
         return model
     if how == "ddp":
         return DistributedDataParallel(model, gradient_as_bucket_view=True)

@@ -60,13 +60,19 @@ class RunLog:
         """Means over the steps since the last line."""
         records = self._records
         seconds = sum(record.seconds for record in records)
-        names = records[-1].figures
+        means = {name: _mean(name, [record.figures[name] for record in records]) for name in records[-1].figures}
         return {
             "seconds": progress.seconds,
             "tokens": progress.tokens,
-            **{name: statistics.fmean(record.figures[name] for record in records) for name in names},
+            **means,
             "rate": records[-1].rate,
             "norm": statistics.fmean(record.norm for record in records),
             "tokens_per_second": sum(record.counts["tokens"] for record in records) / seconds,
             "share_of_peak": sum(record.counts["operations"] for record in records) / seconds / self._peak,
+            "seconds_left": (self.total - progress.step) * seconds / len(records),
         }
+
+
+def _mean(name: str, values: list[float]) -> float:
+    """A perplexity is the exponential of a loss, and so is its mean."""
+    return statistics.geometric_mean(values) if name == "perplexity" else statistics.fmean(values)

@@ -2,7 +2,7 @@
 
     {"kind": "train", "step": 20, "seconds": 9.1, "tokens": 81920, "mlm_loss": 8.9, …}
     {"kind": "eval", "step": 100, "loss": 7.7, …}
-    {"kind": "fills", "step": 100, "text": "…", "candidates": [["the", 0.2], …]}
+    {"kind": "fill", "step": 100, "text": "…", "candidates": [["the", 0.2], …]}
 
 When a run goes on from a checkpoint, what was logged after it is cut off: the log is that of one undisturbed run.
 """

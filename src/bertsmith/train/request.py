@@ -15,7 +15,7 @@ from bertsmith.folders import write_whole
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = ["CONFIG_FILE", "Request", "RunRequest", "take_up", "write_request"]
+__all__ = ["CONFIG_FILE", "AnyRequest", "RunRequest", "take_up", "write_request"]
 
 CONFIG_FILE = "config.json"
 # How a user names what is inside these fields; what is not known yet when a run is asked for is not compared.
@@ -31,7 +31,7 @@ class RunRequest(Protocol):
         """Those of `RunSettings`, and batches with a `part`."""
 
 
-Request = TypeVar("Request", bound=RunRequest)
+AnyRequest = TypeVar("AnyRequest", bound=RunRequest)
 
 
 def write_request(folder: Path, request: RunRequest) -> None:
@@ -41,11 +41,11 @@ def write_request(folder: Path, request: RunRequest) -> None:
     write_whole(folder / CONFIG_FILE, lambda file: file.write(text.encode()))
 
 
-def take_up(asked: Request, stored: Request) -> Request:
+def take_up(asked: AnyRequest, stored: AnyRequest) -> AnyRequest:
     """A run that goes on is the one that was begun, except in what changes no result: processes, parts, checkpoints."""
     free = {name: getattr(asked.settings, name) for name in ("spread", "compile", "checkpoint")}
     free["batch"] = stored.settings.batch.model_copy(update={"part": asked.settings.batch.part})
-    taken: Request = replace(stored, settings=stored.settings.model_copy(update=free))  # type: ignore[type-var]
+    taken: AnyRequest = replace(stored, settings=stored.settings.model_copy(update=free))  # type: ignore[type-var]
     now, before = _flat(_plain(asked)), _flat(_plain(taken))
     for name in dict.fromkeys([*now, *before]):
         if name not in _FIXED_LATER and now.get(name) != before.get(name):
