@@ -18,6 +18,7 @@ import bertsmith
 from absence import absent
 from bertsmith.bundle.folder import read_bundle
 from bertsmith.errors import TrainingError
+from bertsmith.jobs.convert import convert
 from bertsmith.jobs.pretrain import make_request, pretrain
 from bertsmith.pretraining import run
 from bertsmith.pretraining.settings import Budget
@@ -192,6 +193,19 @@ def test_static_copies_run(ask, tmp_path):
     result = pretrain(ask(3, static_copies=2, batch__tokens=100_000, phases="32:1"), tmp_path / "run")
     assert result.progress.step == 3
     assert [line["epoch"] for line in read_lines(tmp_path / "run" / "examples.jsonl")] == [0, 1, 2]
+
+
+@pytest.mark.parametrize("pairs", ["balanced", "none"])
+def test_a_checkpoint_becomes_a_model(ask, tmp_path, pairs):
+    """The last one is the model that was published; an earlier one is another."""
+    result = pretrain(ask(4, pairs=pairs, checkpoint__every=2), tmp_path / "run")
+    last, earlier = (tmp_path / "run" / "checkpoints" / f"step-{step:06d}" for step in (4, 2))
+    made = [convert(str(place), tmp_path / place.name) for place in (last, earlier)]
+    assert made[0].model.kind == ("mlm" if pairs == "none" else "pretraining")
+    weights = [(folder / "model.safetensors").read_bytes() for folder in (tmp_path / last.name, result.model)]
+    assert weights[0] == weights[1]
+    assert (tmp_path / earlier.name / "model.safetensors").read_bytes() != weights[0]
+    assert read_bundle(tmp_path / earlier.name).tokenizer.fingerprint == made[0].tokenizer.fingerprint
 
 
 def test_parts_do_not_change_the_run(ask, tmp_path):

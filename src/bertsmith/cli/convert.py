@@ -25,7 +25,8 @@ def convert(
     Parameters
     ----------
     source
-        A Google TensorFlow 1 checkpoint folder, a folder with .bin or .safetensors, or a model's name.
+        A Google TensorFlow 1 checkpoint folder, a folder with .bin or .safetensors, a model's name, or a checkpoint of
+        a pre-training run (RUN/checkpoints/best-000150).
     target
         The folder to write; it must not exist.
     to

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from bertsmith.bundle.embedding import encoder_of, read_published_pooling
@@ -12,10 +13,15 @@ from bertsmith.bundle.resolve import find_model, load_bundle
 from bertsmith.bundle.sentence_transformers import ENCODERS, write_sentence_transformers
 from bertsmith.errors import InputError
 from bertsmith.folders import refuse_existing
+from bertsmith.pretraining.keeping import Observer
+from bertsmith.pretraining.request import read_request
+from bertsmith.pretraining.run import PretrainingRun
+from bertsmith.train.checkpoint import is_checkpoint
+from bertsmith.train.distributed import World
+from bertsmith.train.request import CONFIG_FILE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-    from pathlib import Path
 
     from bertsmith.bundle.folder import Bundle
 
@@ -43,12 +49,7 @@ def convert(
         raise InputError("--int8 goes with --to onnx; other layouts keep float32")
     if to == "onnx":
         require_onnx()
-    folder, _ = find_model(source)
-    checkpoint = google_checkpoint(folder)
-    if checkpoint is not None:
-        for _ in checkpoint.verified():  # all of it, the parts that are left behind as well
-            continue
-    bundle = load_bundle(source, drop=tuple(drop) or None)
+    folder, bundle = _read(source, drop)
     origin = f"converted from `{source}`"
     if to == "hf":
         write_bundle(target, bundle, source=origin)
@@ -61,6 +62,20 @@ def convert(
         return bundle
     bundle = replace(bundle, pooling=read_published_pooling(folder))
     return write_sentence_transformers(target, bundle, source=origin)
+
+
+def _read(source: str, drop: Sequence[str]) -> tuple[Path, Bundle]:
+    """A model, or one in the making: a checkpoint of a pre-training run."""
+    place = Path(source)
+    if is_checkpoint(place) and (place.parent.parent / CONFIG_FILE).is_file():
+        run = place.absolute().parent.parent
+        return place, PretrainingRun(read_request(run), run, World(), Observer()).bundle_at(place)
+    folder, _ = find_model(source)
+    original = google_checkpoint(folder)
+    if original is not None:
+        for _ in original.verified():  # all of it, the parts that are left behind as well
+            continue
+    return folder, load_bundle(source, drop=tuple(drop) or None)
 
 
 def _for_onnx(bundle: Bundle, folder: Path) -> Bundle:

@@ -33,13 +33,15 @@ from bertsmith.pretraining.keeping import Keeper
 from bertsmith.pretraining.planning import Timing, check_disk, evaluation_interval, plan_run, steps_for
 from bertsmith.pretraining.work import Objective, PretrainingWork
 from bertsmith.train.assembly import assemble, open_run
-from bertsmith.train.checkpoint import Checkpoints, Progress
+from bertsmith.train.checkpoint import Checkpoints, Progress, load_weights
 from bertsmith.train.distributed import gathered
 from bertsmith.train.loop import Cadence, Hooks, Loop
 from bertsmith.vocab.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+
+    import torch
 
     from bertsmith.pretraining.fills import Filled, Gap
     from bertsmith.pretraining.keeping import Observer
@@ -240,16 +242,26 @@ class PretrainingRun:
         return fill_gaps(loop.model, self.tokenizer, self.gaps)
 
     def _publish(self, loop: Loop, progress: Progress) -> Path:
-        """Write the model folder; a model trained without pairs has no head for them."""
+        """Write the model folder."""
         folder = self.folder / "model"
         weights = {name: gathered(tensor) for name, tensor in loop.model.state_dict().items()}
         if self.world.is_main and not folder.exists():
-            rate = _PUBLISHED_DROPOUT
-            config = self.config.derive(hidden_dropout_prob=rate, attention_probs_dropout_prob=rate)
-            paired = self.settings.pairs != "none"
-            model = build(config, "pretraining" if paired else "mlm")
-            model.load_state_dict(weights, strict=paired)
             source = f"{progress.step:,} steps of pre-training ({self.request.recipe}) on {progress.tokens:,} tokens"
-            write_bundle(folder, Bundle(model, self.tokenizer, config.max_position_embeddings), source=source)
+            write_bundle(folder, self._bundle(weights), source=source)
         self.world.wait()
         return folder
+
+    def _bundle(self, weights: dict[str, torch.Tensor]) -> Bundle:
+        """What is published: dropout as fine-tuning wants it, and no head that was not trained."""
+        rate = _PUBLISHED_DROPOUT
+        config = self.config.derive(hidden_dropout_prob=rate, attention_probs_dropout_prob=rate)
+        paired = self.settings.pairs != "none"
+        model = build(config, "pretraining" if paired else "mlm")
+        model.load_state_dict(weights, strict=paired)
+        return Bundle(model, self.tokenizer, config.max_position_embeddings)
+
+    def bundle_at(self, checkpoint: Path) -> Bundle:
+        """The model as it was at a checkpoint of this run."""
+        model = self._make_model()
+        load_weights(checkpoint, model)
+        return self._bundle(model.state_dict())

@@ -36,6 +36,7 @@ __all__ = [
     "Checkpoints",
     "Progress",
     "best_checkpoint",
+    "is_checkpoint",
     "latest_checkpoint",
     "load_checkpoint",
     "load_weights",
@@ -152,6 +153,11 @@ def load_weights(folder: Path, model: nn.Module) -> None:
             weight.copy_(placed_like(stored[name], weight))
     except (OSError, SafetensorError, ValueError) as error:
         raise _unusable(folder, error) from error
+
+
+def is_checkpoint(folder: Path) -> bool:
+    """Whether a folder is one that was written here."""
+    return all((folder / name).is_file() for name in (_MODEL, _OPTIMIZER, _STATE))
 
 
 def latest_checkpoint(folder: Path) -> Path | None:
