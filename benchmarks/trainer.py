@@ -66,8 +66,10 @@ def features_of(run: FinetuningRun, items: Any, pad_to: int | None) -> list[dict
     return made
 
 
-def make_trainer(run: FinetuningRun, scratch: Path, *, pad_to: int | None = None, evaluate: bool = True) -> Any:
-    """A Trainer that does what our run does."""
+def make_trainer(
+    run: FinetuningRun, scratch: Path, *, pad_to: int | None = None, evaluate: bool = True
+) -> tuple[Any, StepTimes]:
+    """A Trainer that does what our run does, and its clock."""
     folder = scratch / "start"
     if not folder.exists():
         write_bundle(folder, Bundle(run.bundle.model, run.tokenizer, run.bundle.max_length), source="a benchmark")
@@ -110,15 +112,17 @@ def make_trainer(run: FinetuningRun, scratch: Path, *, pad_to: int | None = None
             return OurOrder(run)
 
     dev = None if run.dev_split is None else features_of(run, run.dev_split.items, pad_to)
-    return Peer(
+    times = StepTimes()
+    made = Peer(
         model=model,
         args=arguments,
         train_dataset=features_of(run, run.train_split.items, pad_to),
         eval_dataset=dev,
         data_collator=collator,
         compute_metrics=_scores(run) if evaluate else None,
-        callbacks=[StepTimes()],
+        callbacks=[times],
     )
+    return made, times
 
 
 def _scores(run: FinetuningRun) -> Any:
@@ -156,7 +160,7 @@ class StepTimes(TrainerCallback):  # type: ignore[misc]
 def best_scores(run: FinetuningRun) -> dict[str, float]:
     """Train the peer; the scores of its best epoch by the task's metric."""
     with tempfile.TemporaryDirectory() as scratch:
-        trainer = make_trainer(run, Path(scratch))
+        trainer, _ = make_trainer(run, Path(scratch))
         trainer.train()
         found = [
             {name.removeprefix("eval_"): value for name, value in entry.items() if name.startswith("eval_")}

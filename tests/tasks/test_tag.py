@@ -312,3 +312,11 @@ def test_the_loss_is_over_words(tmp_path):
     assert [len(each) for each in outputs] == [4, 1]
     np.testing.assert_allclose(outputs[1], logits[4:].softmax(1).numpy(), rtol=1e-6)
     assert isinstance(examples[0], TaggedText)
+
+
+def test_running_text_by_characters_where_the_training_file_had_it_so():
+    text = "他2005年加入 IBM。"
+    assert Tag.of({}).example(text).words == ("他", "2005", "年", "加", "入", "IBM", "。")
+    found = Tag.of({"characters": True}).example(text)
+    assert found.words == tuple(text.replace(" ", ""))
+    assert [text[start:end] for start, end in found.offsets] == list(found.words)

@@ -42,6 +42,15 @@ def test_columns_are_found_by_their_usual_names(tmp_path):
     assert (found.text, found.pair, found.label, found.place.line) == ("a", "b", "x", 2)
 
 
+def test_a_numbered_label_says_nothing_of_a_file_that_has_none(tmp_path):
+    """As GLUE's CoLA: no header where it is trained, a header in the file that is to be predicted."""
+    path = write_table(tmp_path / "test.tsv", ("index", "sentence"), [("0", "a"), ("1", "b")])
+    task = Classify.of({"columns": {"text": 4, "label": 2}}).changed(columns={"text": "sentence"})
+    assert [found.text for found in task.read(str(path), labelled=False)] == ["a", "b"]
+    with pytest.raises(DataError, match="sentence"):
+        list(task.read(str(path)))
+
+
 def test_columns_as_told_go_before_usual_names(tmp_path):
     path = write_table(tmp_path / "a.tsv", ("text", "other", "label"), [("a", "b", "x")])
     task = Classify.of({}).changed(columns={"text": "other"})
@@ -165,6 +174,7 @@ WORDS = "the river was good in winter"  # six pieces
         ("head+tail", 1, ["the good in winter"]),
         ("head+tail", 3, ["the river was winter"]),
         ("head+tail", 128, ["the river was winter"]),
+        ("head+tail", None, ["the good in winter"]),  # a quarter
         ("segments", 128, ["the river was", "good in winter"]),
     ],
 )

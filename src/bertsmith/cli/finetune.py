@@ -83,7 +83,7 @@ def finetune(
     pool
         How segments are joined.
     head
-        With --long head+tail: pieces of the beginning.
+        With --long head+tail: pieces of the beginning; a quarter of all if not given.
     max_length
         Pieces that the model reads at once.
     metric

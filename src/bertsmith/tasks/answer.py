@@ -237,7 +237,8 @@ def _pieces_of(answers: Sequence[Answer], offsets: np.ndarray) -> tuple[int, int
 
 def _read_table(name: str, columns: dict[str, Column], *, labelled: bool) -> Iterator[Question]:
     seen: set[str] = set()
-    for row in read_rows(name, columns.values()):
+    read = [column for field, column in columns.items() if labelled or field not in ("answer", "start")]
+    for row in read_rows(name, read):
         question, context = row.text(columns.get("question", "question")), row.text(columns.get("context", "context"))
         number = str(row.cells.get("id", f"line-{row.place.line}"))
         if number in seen:

@@ -53,7 +53,8 @@ class Choose(Task[ChoiceExample]):
     def read(self, name: str, *, labelled: bool = True) -> Iterator[ChoiceExample]:
         """The rows of a table."""
         columns: dict[str, Column] = {"text": "text", "choices": "choices", "label": "label", **self.options.columns}
-        for row in read_rows(name, [c for c in columns.values() if "," not in str(c)]):
+        read = [c for field, c in columns.items() if "," not in str(c) and (labelled or field != "label")]
+        for row in read_rows(name, read):
             choices, names = _choices(row, columns)
             if len(choices) < 2:
                 raise row.place.error(f"{len(choices)} choices; there must be two at least, or the row must go")

@@ -66,10 +66,10 @@ PRESETS: dict[str, Preset] = {
     "lcqmc": Preset("classify", _texts("sentence1", "sentence2", "label", labels=("0", "1")), _PAPER),
     "afqmc": Preset("classify", _texts("sentence1", "sentence2", "label", labels=("0", "1")), _PAPER),
     "ocnli": Preset("classify", _texts("sentence1", "sentence2", "label", labels=_MNLI), _PAPER),
-    "weibo": Preset("tag", {"max_length": 256}, _ENTITIES, ("f1",), "", ("train.txt", "dev.txt")),
-    "resume": Preset("tag", {"max_length": 256}, _ENTITIES, ("f1",), "", ("train.txt", "dev.txt")),
-    "cluener": Preset("tag", {}, _ENTITIES, ("f1",), "", ("train.txt", "dev.txt")),
-    "cmrc2018": Preset("answer", {"language": "zh", "max_length": 512}, {**_QUESTIONS, "epochs": 2},
+    "weibo": Preset("tag", {"max_length": 256, "characters": True}, _ENTITIES, ("f1",), "", ("train.txt", "dev.txt")),
+    "resume": Preset("tag", {"max_length": 256, "characters": True}, _ENTITIES, ("f1",), "", ("train.txt", "dev.txt")),
+    "cluener": Preset("tag", {"characters": True}, _ENTITIES, ("f1",), "", ("train.txt", "dev.txt")),
+    "cmrc2018": Preset("answer", {"language": "zh", "max_length": 512, "max_answer": 100}, {**_QUESTIONS, "epochs": 2},
                        ("exact_match", "f1"), "", ("train.json", "dev.json")),
 }  # fmt: skip
 

@@ -27,7 +27,7 @@ from bertsmith.tasks.windows import cut_windows, most_context
 from bertsmith.text.words import has_han
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     import torch
     from torch import nn
@@ -38,13 +38,18 @@ __all__ = ["Tag", "TagOptions", "TaggedText"]
 
 # The words of running text: Chinese characters, other runs of letters and digits, single marks.
 _WORD = re.compile("[\u3400-\u4dbf\u4e00-\u9fff]|[^\\W\u3400-\u4dbf\u4e00-\u9fff]+|[^\\w\\s]")
+_CHARACTER = re.compile(r"\S")
 _CONLL = (".txt", ".conll", ".bio", ".iob")
 
 
 class TagOptions(TaskOptions):
-    """`context`: whether the sentences around one, in its document, are read with it."""
+    """`context`: whether the sentences around one, in its document, are read with it.
+
+    `characters`: whether running text is taken character by character, as most Chinese sets have it.
+    """
 
     context: bool = False
+    characters: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,14 +90,21 @@ class Tag(Task[TaggedText]):
         if Path(name).suffix.lower() in _CONLL:
             tag = columns.get("tag", -1) if labelled else None
             return map(_from_conll, read_conll(name, columns.get("word", 1), tag))
-        return (_from_row(row, columns, number, labelled=labelled) for number, row in enumerate(read_rows(name)))
+        rows = enumerate(read_rows(name))
+        return (_from_row(row, columns, number, self._words_of, labelled=labelled) for number, row in rows)
 
     def example(self, text: str = "", tokens: Sequence[str] = (), document: int = 0) -> TaggedText:
         """Running text, or its words."""
         for word in (text, *tokens):
             if not isinstance(word, str) or has_lone_surrogate(word):
                 raise InputError(f"{word!r:.60} is not text: no str, or it has half a surrogate pair")
-        return _from_words(NOWHERE, tokens, None, document) if tokens else _from_text(NOWHERE, text, document)
+        return _from_words(NOWHERE, tokens, None, document) if tokens else self._words_of(NOWHERE, text, document)
+
+    def _words_of(self, place: Place, text: str, document: int) -> TaggedText:
+        """Running text in words."""
+        found = list((_CHARACTER if self.options.characters else _WORD).finditer(text))
+        words, offsets = tuple(word[0] for word in found), tuple(word.span() for word in found)
+        return TaggedText(place, text, words, offsets, None, document)
 
     def reads_together(self, example: TaggedText, following: TaggedText) -> bool:
         """Sentences of one document, with `context`."""
@@ -237,10 +249,17 @@ def _joined(words: Sequence[str]) -> tuple[str, tuple[tuple[int, int], ...]]:
     return text, tuple(offsets)
 
 
-def _from_row(row: Row, columns: dict[str, Column], number: int, *, labelled: bool) -> TaggedText:
+def _from_row(
+    row: Row,
+    columns: dict[str, Column],
+    number: int,
+    words_of: Callable[[Place, str, int], TaggedText],
+    *,
+    labelled: bool,
+) -> TaggedText:
     tokens, tags = columns.get("tokens", "tokens"), columns.get("tags", "tags")
     if not labelled and not row.has(tokens):
-        return _from_text(row.place, row.text(columns.get("text", "text")), number)
+        return words_of(row.place, row.text(columns.get("text", "text")), number)
     words, named = row.get(tokens), row.get(tags) if labelled else []
     for values in (words, named):
         if not (isinstance(values, list) and all(isinstance(value, str) for value in values)):
@@ -252,12 +271,6 @@ def _from_row(row: Row, columns: dict[str, Column], number: int, *, labelled: bo
     for tag in named:
         check_tag(row.place, tag)
     return _from_words(row.place, words, named if labelled else None, number)
-
-
-def _from_text(place: Place, text: str, document: int) -> TaggedText:
-    found = list(_WORD.finditer(text))
-    words, offsets = tuple(word[0] for word in found), tuple(word.span() for word in found)
-    return TaggedText(place, text, words, offsets, None, document)
 
 
 def _from_words(place: Place, words: Sequence[str], tags: Sequence[str] | None, document: int) -> TaggedText:
