@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import math
 import random
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -91,7 +92,9 @@ def asked(small: dict[str, Engine]) -> list[tuple[str, dict[str, Any], Any]]:
     pairs = [labels(found) for found in critic.classify([("who is anna", TEXTS[1]), (TEXTS[1], TEXTS[4])])]
     numbers = grader.classify([(TEXTS[0], text) for text in TEXTS])
     order = sorted(range(len(TEXTS)), key=lambda number: -numbers[number]["value"])
-    ranked = [{"index": number, "score": numbers[number]["value"], "text": TEXTS[number]} for number in order]
+    raw = [{"index": number, "score": numbers[number]["value"]} for number in order]
+    ranked = [{"index": one["index"], "score": 1 / (1 + math.exp(-one["score"])), "text": TEXTS[one["index"]]}
+              for one in raw]  # fmt: skip
     cosines = unit[1:] @ unit[0]
     nearest = [{"index": int(n), "score": float(cosines[n])} for n in np.argsort(-cosines)]
     picked = small["chooser"].choose("where is the key", ["the good river", "the bad stone", LONG])
@@ -99,6 +102,7 @@ def asked(small: dict[str, Engine]) -> list[tuple[str, dict[str, Any], Any]]:
         ("/embed", {"inputs": TEXTS}, unit),
         ("/embed", {"inputs": TEXTS[0]}, unit[:1]),
         ("/embed", {"inputs": TEXTS, "normalize": False}, plain),
+        ("/embed", {"inputs": TEXTS, "truncate": None, "prompt_name": None}, unit),
         ("/embed", {"inputs": TEXTS, "dimensions": 5}, cut(unit, 5)),
         ("/embed", {"inputs": TEXTS, "dimensions": 5, "normalize": False}, plain[:, :5]),
         ("/embed", {"inputs": pieces}, unit[:1]),
@@ -106,13 +110,15 @@ def asked(small: dict[str, Engine]) -> list[tuple[str, dict[str, Any], Any]]:
         ("/embed", {"inputs": TEXTS, "model": "critic"}, critic.embed(TEXTS, normalize=True)),
         ("/predict", {"inputs": TEXTS[0]}, single),
         ("/predict", {"inputs": [[TEXTS[0]]], "raw_scores": False, "truncate": True}, [single]),
+        ("/predict", {"inputs": [TEXTS[0]], "truncate": None}, single),
         ("/predict", {"inputs": ["who is anna", TEXTS[1]]}, pairs[0]),
         ("/predict", {"inputs": [["who is anna", TEXTS[1]], [TEXTS[1], TEXTS[4]]]}, pairs),
         ("/predict", {"inputs": [[TEXTS[3]]], "model": "grader"}, [labels(grader.classify([TEXTS[3]])[0])]),
         ("/rerank", {"query": TEXTS[0], "texts": TEXTS, "return_text": True}, ranked),
+        ("/rerank", {"query": TEXTS[0], "texts": TEXTS, "raw_scores": True, "truncate": None}, raw),
         ("/rerank", {"query": TEXTS[0], "texts": TEXTS[1:], "model": "filler"}, nearest),
         ("/similarity", {"inputs": {"source_sentence": TEXTS[0], "sentences": TEXTS[1:]}}, cosines),
-        ("/similarity", {"inputs": {"sentences": TEXTS}}, unit @ unit.T),
+        ("/similarity", {"inputs": {"sentences": TEXTS}, "parameters": {}}, unit @ unit.T),
         ("/fill", {"inputs": gaps[0]}, [fills(filler, gaps[0], 5)]),
         ("/fill", {"inputs": gaps, "top_k": 2.0}, [fills(filler, text, 2) for text in gaps]),
         ("/tag", {"inputs": TEXTS}, small["finder"].tag(TEXTS)),
@@ -262,6 +268,8 @@ WRONG: list[tuple[str, Any, int, str | None]] = [
     ("/predict", {"inputs": "a", "model": "filler"}, 404, "model"),
     ("/predict", {"inputs": "a", "raw_scores": True}, 422, "raw_scores"),
     ("/predict", {"inputs": "a", "raw_scores": 0}, 422, "raw_scores"),
+    ("/embed", {"inputs": "a", "prompt_name": "query"}, 422, "prompt_name"),
+    ("/similarity", {"inputs": {"sentences": ["a"]}, "parameters": {"truncate": False}}, 422, "parameters.truncate"),
     ("/rerank", {"query": "a", "texts": ["a"], "truncate": 1}, 422, "truncate"),
     ("/rerank", {"query": "a", "texts": ["a"], "truncate": False}, 422, "truncate"),
     ("/embed", {"inputs": "a", "truncation_direction": "Left"}, 422, "truncation_direction"),

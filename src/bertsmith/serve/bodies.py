@@ -37,11 +37,9 @@ def _flag(value: Any) -> Any:
 Text = Annotated[str, Field(max_length=2**30)]  # no bound, the body has one; but half a character is refused
 Pieces = Annotated[list[Annotated[int, Field(ge=0, lt=2**31)]], Field(min_length=1, fail_fast=True)]
 Texts = Annotated[list[Text], Field(min_length=1, fail_fast=True)]
-Pair = Annotated[list[Text], Field(min_length=2, max_length=2, fail_fast=True)]
 OneOrTwo = Annotated[list[Text], Field(min_length=1, max_length=2, fail_fast=True)]
 Inputs = Text | Texts | Pieces | Annotated[list[Pieces], Field(min_length=1, fail_fast=True)]
 TopK = Annotated[int, Field(ge=1, le=100), BeforeValidator(_whole)]
-Never = Annotated[Literal[False], BeforeValidator(_flag)]
 Always = Annotated[Literal[True], BeforeValidator(_flag)]
 Right = Literal["Right", "right"]  # the side that is cut; text-embeddings-inference can cut the other too
 Dimensions = Annotated[int, Field(ge=1), BeforeValidator(_whole)]
@@ -80,7 +78,7 @@ class EmbeddingsBody(BaseModel):
     )
     input: Inputs
     model: str | None = None
-    encoding_format: Literal["float", "base64"] = "float"
+    encoding_format: Literal["float", "base64"] | None = "float"
     dimensions: Dimensions | None = None
     user: str | None = None
 
@@ -91,8 +89,9 @@ class EmbedBody(Body):
     model_config = _example(inputs=["A cat sleeps.", "Shares fell."], normalize=True)
     inputs: Inputs
     normalize: bool = True
-    truncate: bool = True
+    truncate: bool | None = True
     truncation_direction: Right = "Right"
+    prompt_name: None = None
     dimensions: Dimensions | None = None
 
 
@@ -100,9 +99,9 @@ class PredictBody(Body):
     """A text, a pair of texts, or a list of lists of one text or two."""
 
     model_config = _example(inputs=[["a charming and often affecting journey"], ["a mess"]])
-    inputs: Text | Pair | Annotated[list[OneOrTwo], Field(min_length=1, fail_fast=True)]
-    raw_scores: Never = False
-    truncate: Always = True
+    inputs: Text | OneOrTwo | Annotated[list[OneOrTwo], Field(min_length=1, fail_fast=True)]
+    raw_scores: bool = False
+    truncate: Always | None = True
     truncation_direction: Right = "Right"
 
 
@@ -113,8 +112,8 @@ class RerankBody(Body):
     query: Text
     texts: Texts
     return_text: bool = False
-    raw_scores: Never = False
-    truncate: Always = True
+    raw_scores: bool = False
+    truncate: Always | None = True
     truncation_direction: Right = "Right"
 
 
@@ -125,11 +124,20 @@ class Sentences(Fields):
     sentences: Texts
 
 
+class SimilarityParameters(Fields):
+    """What text-embeddings-inference can be told besides; nothing of it changes anything here."""
+
+    truncate: Always | None = None
+    truncation_direction: Right | None = None
+    prompt_name: None = None
+
+
 class SimilarityBody(Body):
     """Cosines of sentence vectors."""
 
     model_config = _example(inputs={"source_sentence": "A cat sleeps.", "sentences": ["Cats nap.", "Shares fell."]})
     inputs: Sentences
+    parameters: SimilarityParameters | None = None
 
 
 class TokenizeBody(Body):

@@ -65,7 +65,7 @@ class Guard:
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         headers = dict(scope["headers"])
-        if not self._may_pass(scope["path"], headers.get(b"authorization", b"")):
+        if not self._may_pass(scope["method"], scope["path"], headers.get(b"authorization", b"")):
             answer = error_answer(401, "a bearer token is needed", kind="unauthorized")
             answer.headers.update({"www-authenticate": "Bearer", **_CLOSE})
             await answer(scope, receive, send)
@@ -78,8 +78,9 @@ class Guard:
             return
         await self.app(scope, _Body(receive, self.limits).receive, send)
 
-    def _may_pass(self, path: str, header: bytes) -> bool:
-        if self._token is None or path in _OPEN or path.startswith("/page/"):
+    def _may_pass(self, method: str, path: str, header: bytes) -> bool:
+        seen_by_all = method in ("GET", "HEAD") and (path in _OPEN or path.startswith("/page/"))
+        if self._token is None or seen_by_all:
             return True
         kind, _, given = header.partition(b" ")
         # Always compared, and in constant time, whatever the header is.

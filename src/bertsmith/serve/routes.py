@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import base64
+import math
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, TypeVar, get_type_hints
 
 import numpy as np
 from fastapi import APIRouter, Request
+from pydantic import ValidationError
 
 from bertsmith.serve.answers import FieldError, TooLargeError
 from bertsmith.serve.bodies import (
@@ -71,7 +73,7 @@ _ERRORS: dict[int | str, dict[str, Any]] = {
 routes = APIRouter()
 
 
-def asks(path: str, summary: str) -> Callable[[Work], Work]:
+def asks(path: str, summary: str, *, in_schema: bool = True) -> Callable[[Work], Work]:
     """Make a route of a function of the service and a body: whoever leaves, or waits too long, is seen to."""
 
     def register(work: Work) -> Work:
@@ -81,7 +83,7 @@ def asks(path: str, summary: str) -> Callable[[Work], Work]:
 
         endpoint.__annotations__ = {"body": get_type_hints(work)["body"], "request": Request}
         endpoint.__name__, endpoint.__doc__ = work.__name__, work.__doc__
-        routes.post(path, summary=summary, responses=_ERRORS)(endpoint)
+        routes.post(path, summary=summary, responses=_ERRORS, include_in_schema=in_schema)(endpoint)
         return work
 
     return register
@@ -108,7 +110,7 @@ async def embeddings(service: Service, body: EmbeddingsBody) -> Any:
 async def embed(service: Service, body: EmbedBody) -> Any:
     """One a text."""
     program = service.models.find("embed", body.model).embedder(body.normalize)
-    vectors = await service.ask(program, _texts(body.inputs), truncate=body.truncate)
+    vectors = await service.ask(program, _texts(body.inputs), truncate=body.truncate is not False)
     return [_cut(vector, body.dimensions, normalize=body.normalize) for vector in vectors]
 
 
@@ -116,6 +118,8 @@ async def embed(service: Service, body: EmbedBody) -> Any:
 async def predict(service: Service, body: PredictBody) -> Any:
     """Of one text or pair a list; of several a list of lists. A model that was trained for numbers gives `value`."""
     served = service.models.find_one_of(("classify", "regress"), body.model)
+    if body.raw_scores and served.engine.kind_of_task != "regress":
+        raise FieldError("raw_scores", "of classes there are shares only")
     rows, alone = _rows(body.inputs)
     examples = [served.engine.task.example(*row) for row in rows]
     found = [_labels(prediction) for prediction in await service.ask(served.predictor(), examples)]
@@ -126,19 +130,37 @@ async def predict(service: Service, body: PredictBody) -> Any:
 async def rerank(service: Service, body: RerankBody) -> Any:
     """By a model that gives pairs a number where there is one, else by the cosine of vectors.
 
-    A classifier of two classes ranks by the share of its positive class, but only where it is asked for by name: it may
-    have been made for single texts.
+    The number comes between 0 and 1, by the logistic function, or as it is with `raw_scores`. A classifier of two
+    classes ranks by the share of its positive class, but only where it is asked for by name: it may have been made for
+    single texts.
     """
     served = service.models.find("rerank", body.model)
     if served.judges_pairs and (body.model is not None or served.engine.kind_of_task == "regress"):
         examples = [served.engine.task.example(body.query, text) for text in body.texts]
-        scores = [_score(prediction, served) for prediction in await service.ask(served.predictor(), examples)]
+        found = await service.ask(served.predictor(), examples)
+        scores = [_score(prediction, served, raw=body.raw_scores) for prediction in found]
     else:
         query, *texts = await service.ask(served.embedder(True), [body.query, *body.texts])
         scores = [float(query @ text) for text in texts]
     order = sorted(range(len(scores)), key=lambda number: -scores[number])
     shown = [{"text": text} if body.return_text else {} for text in body.texts]
     return [{"index": number, "score": scores[number], **shown[number]} for number in order]
+
+
+@asks("/", "What the first model is for, as text-embeddings-inference's clients ask it", in_schema=False)
+async def first(service: Service, body: EmbedBody | PredictBody | RerankBody) -> Any:
+    """A query with texts is ranked; texts get classes from a model that gives those, and vectors from others."""
+    if isinstance(body, RerankBody):
+        return await rerank(service, body)
+    if service.models.all[0].engine.kind_of_task not in ("classify", "regress"):
+        if isinstance(body, PredictBody):
+            raise FieldError("inputs", "expected a text, a list of texts, or their pieces")
+        return await embed(service, body)
+    try:
+        given = PredictBody.model_validate(body.model_dump(include={"inputs", "model"}))
+    except ValidationError as error:
+        raise FieldError("inputs", "expected a text, a pair of texts, or a list of lists of one or two") from error
+    return await predict(service, given)
 
 
 @asks("/similarity", "Cosines of sentences")
@@ -274,8 +296,8 @@ def _cut(vector: np.ndarray, dimensions: int | None, *, normalize: bool = True) 
     return part / max(float(np.linalg.norm(part)), 1e-12) if normalize else part
 
 
-def _as_asked(vector: np.ndarray, form: str) -> Any:
-    return vector if form == "float" else _base64(vector)
+def _as_asked(vector: np.ndarray, form: str | None) -> Any:
+    return _base64(vector) if form == "base64" else vector
 
 
 def _base64(array: np.ndarray) -> str:
@@ -297,10 +319,13 @@ def _labels(prediction: Prediction) -> list[dict[str, Any]]:
     return [{"label": label, "score": score} for label, score in sorted(scores.items(), key=lambda item: -item[1])]
 
 
-def _score(prediction: Prediction, served: Served) -> float:
+def _score(prediction: Prediction, served: Served, *, raw: bool) -> float:
     """A number, or the share of the positive class."""
     if "value" in prediction:
-        return float(prediction["value"])
+        value = float(prediction["value"])
+        return value if raw else 0.5 + 0.5 * math.tanh(0.5 * value)  # 1 / (1 + exp(-value)), without overflow
+    if raw:
+        raise FieldError("raw_scores", "of classes there are shares only")
     task = served.engine.task
     return float(prediction["scores"][getattr(task.options, "positive", None) or task.labels[1]])
 
@@ -328,5 +353,7 @@ def _type_of(served: Served) -> dict[str, Any]:
     engine = served.engine
     if engine.kind_of_task is None:
         return {"embedding": {"pooling": engine.pooling.pool}}
+    if engine.kind_of_task == "regress":
+        return {"reranker": {"id2label": {0: "LABEL_0"}, "label2id": {"LABEL_0": 0}}}
     labels = dict(enumerate(engine.task.labels))
     return {"classifier": {"id2label": labels, "label2id": {label: number for number, label in labels.items()}}}
