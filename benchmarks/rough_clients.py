@@ -27,7 +27,9 @@ PATH = "/v1/embeddings"
 HUGE = 100 * 2**20  # bytes
 TOLERANCE = 1e-4
 _PART = 2**16
-_SLOW_TEXTS = 6  # of a request whose answer is read slowly
+_FEW_TEXTS = 6  # of a request that is left in the middle of its answer
+_PIECES = 100_000  # of a text whose answer is larger than what the system keeps for a connection
+_WINDOW = 2**16
 
 
 @dataclass(frozen=True)
@@ -47,6 +49,11 @@ class Target:
         """A whole one for some of the texts."""
         body = json.dumps({"input": self.texts[first : first + count]}).encode()
         return self.head(len(body)) + body
+
+    def large(self) -> bytes:
+        """A request whose answer has several megabytes and takes little work."""
+        body = json.dumps({"inputs": "." * _PIECES}).encode()
+        return self.head(len(body)).replace(PATH.encode(), b"/tokenize") + body
 
     def is_right(self, body: bytes, first: int, count: int = 1) -> bool:
         """Whether an answer has the vectors of these texts."""
@@ -195,7 +202,7 @@ def _name(error: BaseException) -> str:
 
 def _with_a_line(act: Callable[[Target, _Line], Awaitable[str]]) -> Callable[[Target], Awaitable[str]]:
     async def run(target: Target) -> str:
-        line = _Line(window=4096 if act.__name__ == "_read_slowly" else None)
+        line = _Line(window=_WINDOW if act.__name__ in ("_read_slowly", "_never_read") else None)
         try:
             await line.connect(target)
             return await act(target, line)
@@ -271,19 +278,29 @@ async def _reset_after_the_request(target: Target, line: _Line) -> str:
 
 @_with_a_line
 async def _leave_in_the_answer(target: Target, line: _Line) -> str:
-    await line.send(target.request(0, _SLOW_TEXTS))
+    await line.send(target.request(0, _FEW_TEXTS))
     await line.receive(100)
     return "left" if line.buffer[9:12] == b"200" else line.buffer[9:12].decode()
 
 
 @_with_a_line
 async def _read_slowly(target: Target, line: _Line) -> str:
-    """A large answer through a small window, in small parts."""
-    await line.send(target.request(0, _SLOW_TEXTS))
-    status, body = await line.answer(size=2048, pause=0.02)
+    """A large answer through a small window, in small parts: longer than a request may take to come."""
+    await line.send(target.large())
+    status, body = await line.answer(size=_WINDOW, pause=0.01)
     if status != 200:
         return str(status)
-    return "200" if target.is_right(body, 0, _SLOW_TEXTS) else "a wrong vector"
+    (pieces,) = json.loads(body)
+    return "200" if len(pieces) == _PIECES + 2 else "a wrong answer"
+
+
+@_with_a_line
+async def _never_read(target: Target, line: _Line) -> str:
+    """What has come by the time is read then: the rest must be missing."""
+    await line.send(target.large())
+    await line.receive(1)
+    await asyncio.sleep(5.0)
+    return await line.end()
 
 
 @_with_a_line
@@ -343,6 +360,7 @@ KINDS = (
     Kind("resets before the answer", _reset_after_the_request, ("left",)),
     Kind("leaves in the middle of the answer", _leave_in_the_answer, ("left",)),
     Kind("reads a large answer slowly", _read_slowly, ("200",)),
+    Kind("does not read a large answer", _never_read, ("cut off in an answer", "reset")),
     Kind("sends 100 MB, and says so", _huge, ("413, closed",)),
     Kind("sends 100 MB in chunks", _huge_in_chunks, ("413, closed",)),
     Kind("does not speak HTTP", _no_http, ("400, closed",)),

@@ -246,6 +246,36 @@ def test_what_waits_for_the_model_may_take_longer_than_sending(service, gate):
         assert status(read_answer(one)) == 200
 
 
+@pytest.mark.parametrize("reads", [True, False])
+def test_a_slow_reader_gets_all_of_a_large_answer_and_one_that_does_not_read_is_cut_off(make_app, reads):
+    """More than the system keeps for a connection by itself."""
+    body = json.dumps({"inputs": "." * 120_000}).encode()
+    request = head(f"content-length: {len(body)}").replace(b"/embed", b"/tokenize") + body
+    with listening(make_app("filler", limits={"sending": 0.6}), sending=0.6) as port, socket.socket() as one:
+        one.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2**16)  # before connecting
+        one.settimeout(SECONDS)
+        one.connect(("127.0.0.1", port))
+        one.sendall(request)
+        found = one.recv(2**16)
+        begun = time.monotonic()
+        start = found.index(b"\r\n\r\n") + 4
+        size = start + int(re.search(rb"content-length: (\d+)", found)[1])
+        if not reads:
+            time.sleep(3.0)
+        while len(found) < size:
+            try:
+                part = one.recv(2**16)
+            except ConnectionError:
+                break
+            if not part:
+                break
+            found += part
+            time.sleep(0.01 if reads else 0.0)
+        assert size > 8 * 2**20
+        assert (len(found) == size) is reads
+        assert time.monotonic() - begun > 1.0  # longer than a request may take to come
+
+
 def test_a_client_that_vanishes_leaves_the_queue(service, gate):
     app, port = service
     batcher = app.state.service.batcher

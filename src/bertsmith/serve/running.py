@@ -7,6 +7,8 @@ import signal
 import sys
 import tempfile
 import threading
+from array import array
+from contextlib import suppress
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -19,11 +21,16 @@ from bertsmith.errors import InputError
 from bertsmith.serve.app import SETTINGS_VARIABLE, create_app
 from bertsmith.serve.settings import ServeSettings
 
+if sys.platform != "win32":
+    import fcntl
+    import termios
+
 if TYPE_CHECKING:
     import asyncio
 
 __all__ = ["PunctualProtocol", "serve_forever"]
 
+_LEAST_TAKEN = 2**16  # bytes of an answer that a client must take in the time that it has to send a request
 _KEEP_ALIVE = 75  # seconds; longer than what proxies and clients keep an idle connection for
 
 
@@ -103,7 +110,29 @@ class PunctualProtocol(HttpToolsProtocol):
     def pause_writing(self) -> None:
         """The client does not take the answer."""
         super().pause_writing()
-        self.stalled = self.loop.call_later(_seconds(), self.transport.abort)
+        self._expect_less(self._untaken())
+
+    def _untaken(self) -> int:
+        """Bytes of an answer that wait here and in the system's own queue."""
+        waiting = self.transport.get_write_buffer_size()
+        if sys.platform == "win32":
+            return waiting
+        queue = array("i", [0])
+        with suppress(OSError):  # the connection is gone, or the system does not tell
+            fcntl.ioctl(self.transport.get_extra_info("socket").fileno(), termios.TIOCOUTQ, queue)
+        return waiting + queue[0]
+
+    def _expect_less(self, left: int) -> None:
+        """A client must take some of so many bytes in time, and then some more: a slow one gets all of them."""
+
+        def look() -> None:
+            now = self._untaken()
+            if left - now < min(left, _LEAST_TAKEN):
+                self.transport.abort()
+            else:
+                self._expect_less(now)
+
+        self.stalled = self.loop.call_later(_seconds(), look)
 
     def resume_writing(self) -> None:
         """It takes some."""
