@@ -165,6 +165,9 @@ def main() -> int:
         "",
         f"{harness.versions('schemathesis', 'hypothesis', 'fastapi', 'uvicorn')}; {seconds:.0f} s; seed {options.seed}",
         "",
+        f"Peak of this machine in float32: {harness.describe_peaks([harness.measure_peak()])}. Operations are not "
+        "counted: nothing is timed.",
+        "",
         *harness.verdict_table(
             [
                 ("requests", f"{options.examples:,}", f"{total:,.0f}", total >= options.examples),

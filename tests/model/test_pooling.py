@@ -119,6 +119,13 @@ def spread(vectors):
     return vectors.mean(0).numpy(), np.cov(vectors.numpy(), rowvar=False)
 
 
+def test_a_sample_in_parts_gives_the_same_whitening():
+    vectors = sample(400)
+    whole, parts = Whitening.fit(vectors), Whitening.fit(iter(vectors.split(7)))
+    torch.testing.assert_close(parts.mean, whole.mean, rtol=1e-6, atol=1e-6)
+    torch.testing.assert_close(parts(vectors).abs(), whole(vectors).abs(), rtol=1e-3, atol=1e-3)  # signs are free
+
+
 @pytest.mark.parametrize(("count", "width"), [(400, None), (400, 5), (400, 2), (9, None), (2, None)])
 def test_whitened_vectors_have_mean_0_and_the_identity_as_covariance(count, width):
     """Over their own sample; one of few vectors varies in as many directions as there are vectors, less one."""

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 
 from bertsmith.bundle.folder import write_bundle
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
 
 __all__ = ["embed", "whiten"]
 
+_AT_ONCE = 1024  # vectors
 _TABLES = (".tsv", ".csv", ".json", ".jsonl", ".parquet")
 
 
@@ -106,19 +109,27 @@ def whiten(
     width = engine.embedder(pool=pool, layers=layers).width
     if dimensions is not None and not 1 <= dimensions <= width:
         raise InputError(f"dimensions must be from 1 to {width}, not {dimensions}")
-    vectors = engine.embed(
+    found = run_program(
+        engine.embedder(pool=pool, layers=layers, normalize=False),
         read_inputs(input, columns or {}),
-        pool=pool,
-        layers=layers,
-        normalize=False,
+        device=engine.device,
         progress=None if progress is None else lambda done: progress(done, total),
     )
-    if not len(vectors):
-        raise DataError(f"{input}: is empty; expected one text per line")
-    whitening = Whitening.fit(torch.from_numpy(vectors), dimensions)
+    count = 0
+
+    def parts() -> Iterator[torch.Tensor]:
+        nonlocal count
+        vectors = (vector for _, vector in found)
+        while some := list(islice(vectors, _AT_ONCE)):
+            count += len(some)
+            yield torch.from_numpy(np.stack(some))
+        if not count:
+            raise DataError(f"{input}: is empty; expected one text per line")
+
+    whitening = Whitening.fit(parts(), dimensions)
     pooling = engine.embedder(pool=pool, layers=layers, normalize=normalize).pooling
     write_bundle(output, replace(bundle, pooling=pooling, whitening=whitening), source=f"{model}, whitened")
-    return len(vectors), int(whitening.kernel.shape[1])
+    return count, int(whitening.kernel.shape[1])
 
 
 def read_inputs(name: str, columns: Mapping[str, Column]) -> Iterator[TextLike]:

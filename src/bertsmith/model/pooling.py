@@ -27,6 +27,8 @@ from bertsmith.model.packing import cls_rows
 from bertsmith.settings import Strict
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from bertsmith.model.encoder import Encoder
 
 __all__ = ["Pool", "Pooling", "Whitening"]
@@ -111,22 +113,24 @@ class Whitening:
             raise InputError(f"whitening: {self.mean.dtype} and {self.kernel.dtype}, not float32")
 
     @classmethod
-    def fit(cls, vectors: torch.Tensor, width: int | None = None) -> Whitening:
-        """From a sample (N, D); directions in which it does not vary are left out."""
-        if len(vectors) < 2:
+    def fit(cls, vectors: torch.Tensor | Iterable[torch.Tensor], width: int | None = None) -> Whitening:
+        """From a sample (N, D), at once or in parts; directions in which it does not vary are left out."""
+        sample = _Moments()
+        for part in [vectors] if isinstance(vectors, torch.Tensor) else vectors:
+            sample.add(part)
+        if sample.count < 2:
             raise InputError("whitening: one text is no sample; give some hundreds at least")
-        if width is not None and not 1 <= width <= vectors.shape[1]:
-            raise InputError(f"whitening: dimensions must be from 1 to {vectors.shape[1]}, not {width}")
-        sample = vectors.double()
-        mean = sample.mean(0)
-        variances, directions = torch.linalg.eigh((sample - mean).T @ (sample - mean) / (len(sample) - 1))
-        rounding = _ROUNDING**2 * sample.square().mean()  # the variance that equal texts get in different batches
+        if width is not None and not 1 <= width <= len(sample.mean):
+            raise InputError(f"whitening: dimensions must be from 1 to {len(sample.mean)}, not {width}")
+        variances, directions = torch.linalg.eigh(sample.covariance)
+        # The variance that equal texts get in different batches.
+        rounding = _ROUNDING**2 * (sample.covariance.diagonal() + sample.mean.square()).mean()
         usable = int((variances > torch.maximum(rounding, 1e-9 * variances[-1])).sum())
         if not usable:
             raise InputError("whitening: all texts of the sample have the same vector")
         kept = min(width or usable, usable)
         kernel = (directions / variances.clamp_min(1e-300).sqrt()).flip(1)[:, :kept]
-        return cls(mean.float(), kernel.float().contiguous())
+        return cls(sample.mean.float(), kernel.float().contiguous())
 
     def to(self, device: torch.device | str) -> Whitening:
         """The same on another device."""
@@ -135,3 +139,31 @@ class Whitening:
     def __call__(self, vectors: torch.Tensor) -> torch.Tensor:
         """(B, D) to (B, D')."""
         return F.linear(vectors - self.mean, self.kernel.T)
+
+
+class _Moments:
+    """Mean and covariance of vectors that come in parts, in double precision; counted from the first part's mean."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def add(self, part: torch.Tensor) -> None:
+        """Some more, (N, D)."""
+        part = part.double()
+        if not self.count:
+            self._origin = part.mean(0) if len(part) else part.new_zeros(part.shape[1])
+            self._sum, self._products = torch.zeros_like(self._origin), part.new_zeros(part.shape[1], part.shape[1])
+        part = part - self._origin
+        self.count += len(part)
+        self._sum += part.sum(0)
+        self._products += part.T @ part
+
+    @property
+    def mean(self) -> torch.Tensor:
+        """(D,)."""
+        return self._origin + self._sum / self.count
+
+    @property
+    def covariance(self) -> torch.Tensor:
+        """(D, D)."""
+        return (self._products - torch.outer(self._sum, self._sum) / self.count) / (self.count - 1)

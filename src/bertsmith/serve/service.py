@@ -28,6 +28,7 @@ __all__ = ["Service"]
 
 _SHORT = 4096  # characters, or tokens, that are worked on here; more goes to a thread, so that others need not wait
 _BATCHES_AT_ONCE = 8  # the most that one item may have
+_SLACK = 2  # by which the speed may be better than it has looked
 _GONE = 499  # nobody is there to read it
 
 
@@ -59,6 +60,11 @@ class Service:
         most = _BATCHES_AT_ONCE * self.batcher.budget
         if any(item.num_tokens > most for item in items):
             raise TooLargeError(f"more than {most:,} tokens that the model must read at once, in one text or choice")
+        in_time = int(_SLACK * self.batcher.speed * self.limits.timeout)
+        if in_time and tokens > in_time:
+            raise TooLargeError(
+                f"{tokens:,} tokens; within {self.limits.timeout:g} seconds about {in_time:,} can be read here"
+            )
         outputs = await self.batcher.run(program, items)
         if tokens <= _SHORT:
             return program.decode(inputs, items, outputs), tokens
