@@ -320,3 +320,10 @@ def test_running_text_by_characters_where_the_training_file_had_it_so():
     found = Tag.of({"characters": True}).example(text)
     assert found.words == tuple(text.replace(" ", ""))
     assert [text[start:end] for start, end in found.offsets] == list(found.words)
+
+
+def test_rows_of_a_table_are_of_the_document_that_they_name(tmp_path):
+    rows = [{"tokens": ["a"], "tags": ["O"], "document": name} for name in ("x", "x", "7", 7)]
+    path = write_json_lines(tmp_path / "a.jsonl", [*rows, *({"tokens": ["a"], "tags": ["O"]} for _ in range(2))])
+    found = [example.document for example in task_of().read(str(path))]
+    assert found == [0, 0, 1, 1, 2, 3]

@@ -90,8 +90,16 @@ class Tag(Task[TaggedText]):
         if Path(name).suffix.lower() in _CONLL:
             tag = columns.get("tag", -1) if labelled else None
             return map(_from_conll, read_conll(name, columns.get("word", 1), tag))
-        rows = enumerate(read_rows(name))
-        return (_from_row(row, columns, number, self._words_of, labelled=labelled) for number, row in rows)
+        documents: dict[tuple[bool, str], int] = {}
+
+        def document_of(row: Row, number: int) -> int:
+            """By the column `document`; a row without one is a document of its own."""
+            column = columns.get("document", "document")
+            named = row.has(column)
+            return documents.setdefault((named, str(row.get(column) if named else number)), len(documents))
+
+        return (_from_row(row, columns, document_of(row, number), self._words_of, labelled=labelled)
+                for number, row in enumerate(read_rows(name)))  # fmt: skip
 
     def example(self, text: str = "", tokens: Sequence[str] = (), document: int = 0) -> TaggedText:
         """Running text, or its words."""
