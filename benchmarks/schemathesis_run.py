@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 NARROWER = {
     "/v1/embeddings": "pieces beyond the vocabulary, more dimensions than a vector has",
     "/embed": "the same; a text too long for `truncate: false`",
+    "/predict": "`raw_scores` of a model that gives classes",
+    "/rerank": "the same",
     "/fill": "a text without a gap",
     "/tokenize": "a pair with several texts",
     "/attention": "a text of more than 128 tokens",
@@ -158,7 +160,7 @@ def main() -> int:
     met = code == 0 and total >= options.examples and wrong == 0 and "Traceback" not in log
     lines = [
         "Requests are made from `/openapi.json`, valid ones and broken ones, by Schemathesis with all its checks, and",
-        "sent to `bertsmith serve` with five small models of random weights. Five routes may refuse what fits their",
+        "sent to `bertsmith serve` with five small models of random weights. Seven routes may refuse what fits their",
         "schema, with 404, 413 or 422:",
         "",
         *(f"- `{path}`: {why}" for path, why in NARROWER.items()),

@@ -290,7 +290,7 @@ def test_a_request_is_made_of_preset_file_and_changes_in_this_order(tmp_path, sm
     assert made.options["metric"] == "matthews"
     assert made.options["max_length"] == 40
     assert made.options["columns"] == {"text": "words", "label": 2}
-    assert made.options["long"] == {"mode": "tail", "pool": "max", "head": 128}
+    assert made.options["long"] == {"mode": "tail", "pool": "max", "head": None}
     assert made.train.startswith("/")
     assert made.model == str(small_model)
 

@@ -28,18 +28,18 @@ FLAGS = [
 ]
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def engines(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Engine]:
     return page_models.load_all(tmp_path_factory.mktemp("models"))
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def address(engines: dict[str, Engine]) -> Iterator[str]:
     with page_models.serving(engines) as where:
         yield where
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def browser() -> Iterator[Browser]:
     path = shutil.which("chromium")
     if path is None:
@@ -54,7 +54,7 @@ def browser() -> Iterator[Browser]:
         chromium.close()
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="package")
 def window(browser: Browser, address: str) -> Iterator[Visit]:
     """A window for all tests that need no special one: opening one takes longer than most tests."""
     one = Visit(browser, address)
