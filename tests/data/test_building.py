@@ -443,12 +443,12 @@ def command(
     folder = tmp_path_factory.mktemp("command")
     tokenizer.save(folder, max_length=512)
     source = folder / "corpus.jsonl"
-    lines = (json.dumps({"text": f"{text} {number}"}) for number in range(15) for text in documents)
+    lines = (json.dumps({"text": f"{text} {number}"}) for number in range(50) for text in documents)
     source.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
     options = ["--shard-mb", "0.02", "--holdout", "0.1", "--workers", "2", "--tokenizer", str(folder)]
     expected = folder / "data"
     build_shards([str(source)], tokenizer, expected, options=ShardOptions(shard_mb=0.02, holdout=0.1), workers=1)
-    assert len(ShardSet(expected).index.units) > 30
+    assert len(ShardSet(expected).index.units) > 100
     return [sys.executable, "-m", "bertsmith", "shards", str(source), *options, "--output"], content(expected)
 
 
