@@ -156,10 +156,14 @@ async def first(service: Service, body: EmbedBody | PredictBody | RerankBody) ->
         if isinstance(body, PredictBody):
             raise FieldError("inputs", "expected a text, a list of texts, or their pieces")
         return await embed(service, body)
+    if isinstance(body, PredictBody):
+        return await predict(service, body)
     try:
-        given = PredictBody.model_validate(body.model_dump(include={"inputs", "model"}))
+        given = PredictBody.model_validate(body.model_dump(exclude_unset=True))
     except ValidationError as error:
-        raise FieldError("inputs", "expected a text, a pair of texts, or a list of lists of one or two") from error
+        field = str(error.errors()[0]["loc"][0])
+        wanted = "expected a text, a pair of texts, or a list of lists of one or two"
+        raise FieldError(field, wanted if field == "inputs" else "says nothing to a model of classes") from error
     return await predict(service, given)
 
 

@@ -60,8 +60,8 @@ class Service:
         most = _BATCHES_AT_ONCE * self.batcher.budget
         if any(item.num_tokens > most for item in items):
             raise TooLargeError(f"more than {most:,} tokens that the model must read at once, in one text or choice")
-        in_time = int(_SLACK * self.batcher.speed * self.limits.timeout)
-        if in_time and tokens > in_time:
+        in_time = int(self.batcher.speed * self.limits.timeout)
+        if in_time and tokens > _SLACK * in_time:
             raise TooLargeError(
                 f"{tokens:,} tokens; within {self.limits.timeout:g} seconds about {in_time:,} can be read here"
             )
