@@ -12,8 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
+from fastapi.routing import APIRoute
+from pydantic import TypeAdapter
 from starlette.testclient import TestClient
 
+from bertsmith.serve.routes import routes
 from bertsmith.tasks.tag import Tag
 from bertsmith.vocab.tokenizer import Tokenizer
 from serve.conftest import SECONDS, until
@@ -221,15 +224,19 @@ def test_more_than_can_be_read_in_time_is_refused_at_once(make_app):
         assert asking.post("/embed", json={"inputs": "the river was good"}).status_code == 200
 
 
-def test_openapi_has_an_example_for_every_body_and_they_work(client: TestClient):
+def test_openapi_has_an_example_for_every_body_and_the_answers_are_as_it_says(client: TestClient):
     schema = client.get("/openapi.json").json()
+    replies = {route.path: TypeAdapter(route.response_model) for route in routes.routes if isinstance(route, APIRoute)}
     bodies = {name: body for name, body in schema["components"]["schemas"].items() if name.endswith("Body")}
     posts = {path: methods["post"] for path, methods in schema["paths"].items() if "post" in methods}
     assert len(posts) == len(bodies) == 11
     for path, post in posts.items():
         name = post["requestBody"]["content"]["application/json"]["schema"]["$ref"].rsplit("/", 1)[-1]
         for example in bodies[name]["examples"]:
-            assert client.post(path, json=example).status_code == 200, path
+            answer = client.post(path, json=example)
+            assert answer.status_code == 200, path
+            replies[path].validate_json(answer.content)  # no field more, none less
+        assert post["responses"]["200"]["content"]["application/json"]["schema"]
         assert {"200", "401", "404", "408", "413", "422", "429", "503"} <= post["responses"].keys()
 
 

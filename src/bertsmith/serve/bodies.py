@@ -1,4 +1,4 @@
-"""The bodies of requests and answers, as OpenAPI shows them."""
+"""The bodies of requests, as OpenAPI shows them."""
 
 from __future__ import annotations
 

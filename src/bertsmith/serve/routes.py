@@ -25,6 +25,19 @@ from bertsmith.serve.bodies import (
     TagBody,
     TokenizeBody,
 )
+from bertsmith.serve.replies import (
+    AnswerReply,
+    AttentionReply,
+    ChoiceReply,
+    EmbeddingsReply,
+    GapReply,
+    InfoReply,
+    LabelReply,
+    ModelsReply,
+    PieceReply,
+    RankReply,
+    TagReply,
+)
 from bertsmith.serve.service import Service
 
 if TYPE_CHECKING:
@@ -73,8 +86,11 @@ _ERRORS: dict[int | str, dict[str, Any]] = {
 routes = APIRouter()
 
 
-def asks(path: str, summary: str, *, in_schema: bool = True) -> Callable[[Work], Work]:
-    """Make a route of a function of the service and a body: whoever leaves, or waits too long, is seen to."""
+def asks(path: str, summary: str, gives: Any = None, *, in_schema: bool = True) -> Callable[[Work], Work]:
+    """Make a route of a function of the service and a body: whoever leaves, or waits too long, is seen to.
+
+    `gives` is the type of its answer, which OpenAPI shows; nothing is converted to it.
+    """
 
     def register(work: Work) -> Work:
         async def endpoint(body: Any, request: Request) -> Response:
@@ -83,13 +99,15 @@ def asks(path: str, summary: str, *, in_schema: bool = True) -> Callable[[Work],
 
         endpoint.__annotations__ = {"body": get_type_hints(work)["body"], "request": Request}
         endpoint.__name__, endpoint.__doc__ = work.__name__, work.__doc__
-        routes.post(path, summary=summary, responses=_ERRORS, include_in_schema=in_schema)(endpoint)
+        routes.post(path, summary=summary, responses=_ERRORS, response_model=gives, include_in_schema=in_schema)(
+            endpoint
+        )
         return work
 
     return register
 
 
-@asks("/v1/embeddings", "Vectors, as OpenAI's clients ask for them")
+@asks("/v1/embeddings", "Vectors, as OpenAI's clients ask for them", EmbeddingsReply)
 async def embeddings(service: Service, body: EmbeddingsBody) -> Any:
     """All are of length 1; `dimensions` keeps the first ones."""
     served = service.models.find("embed", body.model)
@@ -106,7 +124,7 @@ async def embeddings(service: Service, body: EmbeddingsBody) -> Any:
     return {"object": "list", "data": data, "model": served.name, "usage": usage}
 
 
-@asks("/embed", "Vectors, as text-embeddings-inference gives them")
+@asks("/embed", "Vectors, as text-embeddings-inference gives them", list[list[float]])
 async def embed(service: Service, body: EmbedBody) -> Any:
     """One a text."""
     program = service.models.find("embed", body.model).embedder(body.normalize)
@@ -114,7 +132,7 @@ async def embed(service: Service, body: EmbedBody) -> Any:
     return [_cut(vector, body.dimensions, normalize=body.normalize) for vector in vectors]
 
 
-@asks("/predict", "Classes and their scores, the best first")
+@asks("/predict", "Classes and their scores, the best first", list[LabelReply] | list[list[LabelReply]])
 async def predict(service: Service, body: PredictBody) -> Any:
     """Of one text or pair a list; of several a list of lists. A model that was trained for numbers gives `value`."""
     served = service.models.find_one_of(("classify", "regress"), body.model)
@@ -126,7 +144,7 @@ async def predict(service: Service, body: PredictBody) -> Any:
     return found[0] if alone else found
 
 
-@asks("/rerank", "Texts by how well they fit a query")
+@asks("/rerank", "Texts by how well they fit a query", list[RankReply])
 async def rerank(service: Service, body: RerankBody) -> Any:
     """By a model that gives pairs a number where there is one, else by the cosine of vectors.
 
@@ -167,7 +185,7 @@ async def first(service: Service, body: EmbedBody | PredictBody | RerankBody) ->
     return await predict(service, given)
 
 
-@asks("/similarity", "Cosines of sentences")
+@asks("/similarity", "Cosines of sentences", list[float] | list[list[float]])
 async def similarity(service: Service, body: SimilarityBody) -> Any:
     """Of one sentence with others: a list. Without a source, of each with each: a matrix."""
     program = service.models.find("similarity", body.model).embedder(True)
@@ -179,7 +197,7 @@ async def similarity(service: Service, body: SimilarityBody) -> Any:
     return np.stack(others) @ first
 
 
-@asks("/tokenize", "Texts to pieces, with the characters that each is from")
+@asks("/tokenize", "Texts to pieces, with the characters that each is from", list[list[PieceReply]])
 async def tokenize(service: Service, body: TokenizeBody) -> Any:
     """A list of pieces for each text."""
     tokenizer = service.models.find("tokenize", body.model).engine.tokenizer
@@ -197,7 +215,7 @@ async def tokenize(service: Service, body: TokenizeBody) -> Any:
     return await service.aside(size, work)
 
 
-@asks("/attention", "What every head looks at")
+@asks("/attention", "What every head looks at", AttentionReply)
 async def attention(service: Service, body: AttentionBody) -> Any:
     """`weights` is base64 of little-endian float32, (layers, heads, size, size); at most 128 tokens."""
     served = service.models.find("attention", body.model)
@@ -209,7 +227,7 @@ async def attention(service: Service, body: AttentionBody) -> Any:
     return {"tokens": tokens, "layers": layers, "heads": heads, "size": size, "weights": _base64(maps)}
 
 
-@asks("/fill", "What may stand at each [MASK]")
+@asks("/fill", "What may stand at each [MASK]", list[list[GapReply]])
 async def fill(service: Service, body: FillBody) -> Any:
     """For each text its gaps, and for each gap the likeliest pieces."""
     served = service.models.find("fill", body.model)
@@ -224,7 +242,7 @@ async def fill(service: Service, body: FillBody) -> Any:
     ]
 
 
-@asks("/tag", "Tags of words, and entities with their characters")
+@asks("/tag", "Tags of words, and entities with their characters", list[TagReply])
 async def tag(service: Service, body: TagBody) -> Any:
     """One object a text."""
     served = service.models.find("tag", body.model)
@@ -237,7 +255,7 @@ async def tag(service: Service, body: TagBody) -> Any:
     return await service.ask(served.predictor(), examples)
 
 
-@asks("/answer", "Where a text answers a question")
+@asks("/answer", "Where a text answers a question", AnswerReply)
 async def answer(service: Service, body: AnswerBody) -> Any:
     """The best answer and the next best; `answer` is "" where the text has none."""
     served = service.models.find("answer", body.model)
@@ -248,7 +266,7 @@ async def answer(service: Service, body: AnswerBody) -> Any:
     return {"answer": found["answer"], **where, **rest}
 
 
-@asks("/choose", "Which of several texts goes with a text")
+@asks("/choose", "Which of several texts goes with a text", ChoiceReply)
 async def choose(service: Service, body: ChooseBody) -> Any:
     """The choice, and the scores of all."""
     served = service.models.find("choose", body.model)
@@ -256,7 +274,7 @@ async def choose(service: Service, body: ChooseBody) -> Any:
     return found
 
 
-@routes.get("/v1/models", summary="The models, as OpenAI's clients ask for them")
+@routes.get("/v1/models", summary="The models, as OpenAI's clients ask for them", response_model=ModelsReply)
 async def list_models(request: Request) -> Any:
     """By name."""
     names = request.app.state.service.models.names
@@ -266,7 +284,7 @@ async def list_models(request: Request) -> Any:
     }
 
 
-@routes.get("/info", summary="What is loaded, and the limits")
+@routes.get("/info", summary="What is loaded, and the limits", response_model=InfoReply)
 async def info(request: Request) -> Any:
     """Of the first model as text-embeddings-inference has it, and of all in `models`."""
     service: Service = request.app.state.service
