@@ -47,10 +47,9 @@ def test_where_entities_begin_and_end(tags, spans):
     assert read(tags) == spans
 
 
-@pytest.mark.parametrize("tag", ["PER", "X-PER", "", "b-PER", "BI-PER"])
-def test_a_tag_of_no_scheme_is_refused(tag):
-    with pytest.raises(InputError, match=repr(tag)):
-        spans_of(["O", tag])
+@pytest.mark.parametrize("tag", ["PER", "X-PER", "-LRB-", "b-PER", "BI-PER"])
+def test_a_tag_of_no_scheme_is_an_entity_of_one_word(tag):
+    assert spans_of(["O", tag, tag]) == [Span(tag, 1, 2), Span(tag, 2, 3)]
 
 
 def test_an_entity_is_right_as_a_whole_or_wrong():

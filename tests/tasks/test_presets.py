@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sys
 from types import SimpleNamespace
 
@@ -86,6 +87,7 @@ COLA = ("source", "label", "star", "text")
 QQP = ("id", "qid1", "qid2", "question1", "question2", "is_duplicate")
 QNLI = ("index", "question", "sentence", "label")
 ENGLISH = [("EU", "B-ORG"), ("rejects", "O"), ("German", "B-MISC"), ("Boris", "B-PER"), ("anna", "I-PER")]
+CLUENER = {"text": "小明在北京", "label": {"name": {"小明": [[0, 1]]}, "address": {"北京": [[3, 4]]}}}
 ENGLISH_LINES = [*(f"{word} NN B-NP {tag}" for word, tag in ENGLISH), ""]
 
 WRITERS = {
@@ -110,7 +112,7 @@ WRITERS = {
     "ocnli": lambda p: write_table(p, SHORT_PAIR, [("我在北京", "我在上海", MNLI[n % 3]) for n in range(6)]),
     "weibo": lambda p: tagged_file(p, CHINESE),
     "resume": lambda p: tagged_file(p, CHINESE),
-    "cluener": lambda p: tagged_file(p, CHINESE),
+    "cluener": lambda p: write_json_lines(p, [CLUENER] * 6),
     "cmrc2018": lambda p: write_squad(p, chinese_questions()),
 }  # fmt: skip
 
@@ -220,9 +222,28 @@ def test_presets_read_what_only_they_have(sets):
     conll = first("conll2003")
     assert list(zip(conll.words, conll.tags, strict=True)) == ENGLISH
     assert conll.document == 1
-    assert first("weibo").text == "小明在北京"
+    assert first("weibo").text == first("cluener").text == "小明在北京"
+    assert first("cluener").tags == ("B-name", "I-name", "O", "B-address", "I-address")
     assert first("cmrc2018").answers[0].text == "小明"
     assert first("squad2").answers == ()
+
+
+def test_a_preset_finds_its_files_also_where_they_are_of_another_kind(sets, run, tmp_path):
+    """CLUE has its pairs as JSON lines, others have them as TSV; and OCNLI has pairs that nobody could label."""
+    rows = [
+        {"sentence1": "我在北京", "sentence2": "我在上海", "label": label} for label in ("neutral", "-", "entailment")
+    ]
+    for name in ("train.json", "dev.json"):
+        write_json_lines(tmp_path / name, rows)
+    assert PRESETS["ocnli"].find(tmp_path) == (tmp_path / "train.json", tmp_path / "dev.json")
+    assert PRESETS["mrpc"].find(tmp_path / "none") == (tmp_path / "none" / "train.tsv", tmp_path / "none" / "dev.tsv")
+    code, _, err = run(
+        "finetune", sets / "model", "--preset", "ocnli", "--data", tmp_path, "--output", tmp_path / "run",
+        "--epochs", 1, "--max-length", 48,
+    )  # fmt: skip
+    assert code == 0, err
+    assert "1 lines are left out: empty, broken, or labelled -" in err
+    assert len((tmp_path / "run" / "predictions.jsonl").read_text().splitlines()) == 2
 
 
 def test_an_unknown_preset_lists_those_that_are():
@@ -276,4 +297,28 @@ def test_glue_runs_every_task_that_it_finds_and_names_those_in_the_average(sets,
     code, _, err = run("glue", sets / "model", "--data", tmp_path, "--output", tmp_path / "other")
     assert code == 2
     assert err.startswith(f"bertsmith: {tmp_path}: no task of GLUE is here; expected folders such as {tmp_path}/MRPC")
+    assert not (tmp_path / "other").exists()
+
+
+def test_glue_reads_every_file_first_scores_both_halves_of_mnli_and_leaves_out_broken_rows_of_qqp(sets, run, tmp_path):
+    glue = tmp_path / "glue"
+    for name in ("mnli", "qqp"):
+        shutil.copytree(data_of(sets, name), glue / PRESETS[name].folder)
+    rows = (glue / "MNLI" / "dev_matched.tsv").read_text()
+    (glue / "MNLI" / "dev_mismatched.tsv").write_text(rows.replace("\tentailment\n", "\tneutral\n"))
+    with (glue / "QQP" / "train.tsv").open("a") as file:
+        file.write("7\t8\tcut off\n")
+    given = ("glue", sets / "model", "--data", glue, "--epochs", 1, "--set", "task.max_length=48", "--json", "--output")
+    code, out, err = run(*given, tmp_path / "run")
+    assert code == 0, err
+    scores = json.loads(out)["tasks"]["mnli"]
+    assert list(scores) == ["accuracy", "accuracy_mm"]
+    said = [json.loads(line)["label"] for line in (tmp_path / "run/mnli/predictions.jsonl").read_text().splitlines()]
+    right = [line.rsplit("\t", 1)[1].replace("entailment", "neutral") for line in rows.splitlines()[1:]]
+    assert scores["accuracy_mm"] == pytest.approx(sum(map(str.__eq__, said, right)) / len(right))
+    with (glue / "QQP" / "dev.tsv").open("ab") as file:
+        file.write(b"\xff\n")
+    code, _, err = run(*given, tmp_path / "other")
+    assert (code, err.count("\n")) == (2, 1)
+    assert f"{glue / 'QQP' / 'dev.tsv'}, line " in err
     assert not (tmp_path / "other").exists()

@@ -14,7 +14,8 @@ from bertsmith.infer.pipeline import run_program
 from bertsmith.infer.programs import TaskProgram
 from bertsmith.model.heads import build
 from bertsmith.tasks.running import run_items
-from bertsmith.tasks.tag import Tag, TaggedText
+from bertsmith.tasks.tag import Tag
+from bertsmith.tasks.tagged import TaggedText
 from bertsmith.tasks.task import Criterion, TaskBatch
 from finetuning.small_tasks import NOUNS, SHAPE, make_tokenizer, write_conll, write_json_lines, write_lines
 
@@ -327,3 +328,75 @@ def test_rows_of_a_table_are_of_the_document_that_they_name(tmp_path):
     path = write_json_lines(tmp_path / "a.jsonl", [*rows, *({"tokens": ["a"], "tags": ["O"]} for _ in range(2))])
     found = [example.document for example in task_of().read(str(path))]
     assert found == [0, 0, 1, 1, 2, 3]
+
+
+MARIE = "Marie Curie, born in 華沙."
+SPANS = [
+    [{"start": 0, "end": 11, "label": "PER"}, {"start": 21, "end": 23, "label": "LOC"}],
+    [[21, 23, "LOC"], [0, 11, "PER"], [0, 11, "PER"]],
+    {"PER": {"Marie Curie": [[0, 10]]}, "LOC": {"華沙": [[21, 22]]}},
+]
+
+
+@pytest.mark.parametrize("spans", SPANS)
+def test_running_text_with_spans_of_characters_becomes_words_with_tags(tmp_path, spans):
+    """As our own predictions have them, as labelling tools write them, and as CLUE does; in any order, one twice."""
+    path = write_json_lines(tmp_path / "a.jsonl", [{"text": MARIE, "label": spans}])
+    (example,) = Tag.of({}).read(str(path))
+    assert example.words == ("Marie", "Curie", ",", "born", "in", "華", "沙", ".")
+    assert example.tags == ("B-PER", "I-PER", "O", "O", "O", "B-LOC", "I-LOC", "O")
+    (example,) = Tag.of({"characters": True}).read(str(path))
+    assert "".join(example.words) == MARIE.replace(" ", "")
+    assert example.tags[:11] == ("B-PER", *["I-PER"] * 9, "O")
+
+
+def test_what_is_predicted_can_be_trained_on(tmp_path):
+    (first,) = Tag.of({}).read(str(write_json_lines(tmp_path / "a.jsonl", [{"text": MARIE, "entities": SPANS[0]}])))
+    task = Tag.of({}, ("O", "B-PER", "I-PER", "B-LOC", "I-LOC"))
+    (found,) = said(task, [first], [list(first.tags)])
+    (second,) = task.read(str(write_json_lines(tmp_path / "b.jsonl", [{"text": MARIE, "entities": found["entities"]}])))
+    assert second.tags == first.tags
+
+
+@pytest.mark.parametrize(
+    ("spans", "what"),
+    [
+        ([[0, 8, "PER"]], "'Marie Cu' (0–8) begins or ends inside a word; correct it, or take the text by characters"),
+        ([[0, 11, "PER"], [6, 11, "ORG"]], "'Curie' (6–11) shares words with another"),
+        ([[0, 99, "PER"]], "from 0 to 99 is not in a text of 24 characters"),
+        ([[-1, 3, "PER"]], "from -1 to 3 is not in a text"),
+        ([[3, 3, "PER"]], "from 3 to 3 is not in a text"),
+        ([[True, 5, "PER"]], "from True to 5 is not in a text"),
+        ([[0, 5, ""]], "the entity 'Marie' has the label ''; expected a name"),
+        ([[0, 5, 7]], "the entity 'Marie' has the label 7; expected a name"),
+        ([[0, 5]], "expected entities as [[START, END, LABEL], …], found [0, 5]"),
+        ("PER", "expected entities as [[START, END, LABEL], …], found 'PER'"),
+        ({"PER": [[0, 10]]}, "expected entities as LABEL: TEXT: [[FIRST, LAST], …]"),
+        ({"PER": {"Marie": [["0", 10]]}}, "from '0' to 11 is not in a text"),
+    ],
+)
+def test_a_span_that_cannot_be_is_refused_with_its_line(tmp_path, spans, what):
+    path = write_json_lines(tmp_path / "a.jsonl", [{"text": MARIE, "entities": []}, {"text": MARIE, "entities": spans}])
+    with pytest.raises(DataError) as refusal:
+        list(Tag.of({}).read(str(path)))
+    assert str(refusal.value).startswith(f"{path}, line 2: ")
+    assert what in str(refusal.value)
+
+
+def test_plain_tags_are_taken_where_they_are_asked_for(tmp_path):
+    """Parts of speech: no `O` is made up, every word counts by itself, and F1 is the share of words that are right."""
+    path = write_lines(tmp_path / "a.txt", ["the DT", "river NN", "was VBD", "good JJ", "( -LRB-", "", "anna NN"])
+    with pytest.raises(DataError, match=r"line 1: 'DT' is not a tag .* such as parts of speech: --set task.plain=true"):
+        list(Tag.of({}).read(str(path)))
+    task = Tag.of({"plain": True})
+    examples = list(task.read(str(path)))
+    task = task.with_labels(task.find_labels(examples))
+    assert task.labels == ("-LRB-", "DT", "JJ", "NN", "VBD")
+    found = said(task, examples, [["DT", "NN", "VBD", "NN", "-LRB-"], ["NN"]])
+    assert [(each["label"], each["text"]) for each in found[0]["entities"]][3:] == [("NN", "good"), ("-LRB-", "(")]
+    scores = task.score(examples, found)
+    assert scores["f1"] == scores["accuracy"] == pytest.approx(5 / 6)
+    assert scores["f1_NN"] == pytest.approx(0.8)
+    empty = write_json_lines(tmp_path / "b.jsonl", [{"tokens": ["a"], "tags": [" "]}])
+    with pytest.raises(DataError, match="a tag is empty"):
+        list(task.read(str(empty)))

@@ -162,7 +162,7 @@ def _request(
     if data is not None:
         if preset is None:
             raise ConfigError("--data: is the folder of a --preset; name files with --train and --dev")
-        files = [data / name for name in find_preset(preset).files]
+        files = find_preset(preset).find(data)
         train, dev = train or files[0], dev or files[1]
     if model is None or train is None:
         if any(value is not None for value in (model, task, preset, train, dev, rows, config, columns)) or changes:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import statistics
+from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from bertsmith.errors import InputError
+from bertsmith.jobs.evaluate import evaluate
 from bertsmith.jobs.finetune import finetune, make_request, refuse_several_processes
+from bertsmith.tasks.kinds import make_task
 from bertsmith.tasks.presets import GLUE, PRESETS
 
 if TYPE_CHECKING:
@@ -18,6 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = ["GlueResult", "GlueRow", "glue"]
 
+_SECOND = "mm"  # mismatched, as MNLI calls its second dev file
 _NOT_AVERAGED = "wnli"  # as in the paper: its dev set is made to mislead
 
 
@@ -64,7 +68,11 @@ def glue(
     resume: bool = False,
     observer: Observer | None = None,
 ) -> GlueResult:
-    """Fine-tune a model on each task in `data` (folders as GLUE names them), each into a folder of `output`."""
+    """Fine-tune a model on each task in `data` (folders as GLUE names them), each into a folder of `output`.
+
+    All files are read before the first run begins, so that one that is broken does not end hours of work. MNLI is
+    scored on both its dev files.
+    """
     refuse_several_processes()
     if output.exists() and not resume:
         raise InputError(f"{output}: exists already; go on with --resume, or name a new folder")
@@ -73,21 +81,39 @@ def glue(
         raise InputError(f"{data}: no task of GLUE is here; expected folders such as {data / 'MRPC'} with train.tsv")
     rows: list[GlueRow] = []
     missing = [name for name, files in found.items() if files is None]
-    for name, files in found.items():
-        if files is None:
-            continue
-        request = make_request(model, preset=name, train=files[0], dev=files[1], changes=dict(changes or {}))
+    requests = {
+        name: make_request(model, preset=name, train=files[0], dev=files[1], changes=dict(changes or {}))
+        for name, files in found.items()
+        if files is not None
+    }
+    seconds = {name: _second_dev(data, name) for name in requests}
+    for name, request in requests.items():
+        task = make_task(request.kind, request.options)
+        for file in (request.train, request.dev, seconds[name]):
+            deque(() if file is None else task.read(file), maxlen=0)
+    for name, request in requests.items():
         if observer is not None:
             observer.on_note(f"{name}:")
         result = finetune(request, output / name, resume=resume, observer=observer)
         if result.stopped_by is not None:
             return GlueResult(rows, missing, result.stopped_by)
-        rows.append(GlueRow(name, {score: result.scores[score] for score in PRESETS[name].reported}, output / name))
+        scores = {score: result.scores[score] for score in PRESETS[name].reported}
+        if (second := seconds[name]) is not None:
+            others = evaluate(str(result.model), data=second)
+            scores |= {f"{score}_{_SECOND}": others[score] for score in PRESETS[name].reported}
+        rows.append(GlueRow(name, scores, output / name))
     return GlueResult(rows, missing)
 
 
 def _files(data: Path, name: str) -> tuple[Path, Path] | None:
     """A task's train and dev file, where both are there."""
     preset = PRESETS[name]
-    train, dev = (data / preset.folder / file for file in preset.files)
+    train, dev = preset.find(data / preset.folder)
     return (train, dev) if train.is_file() and dev.is_file() else None
+
+
+def _second_dev(data: Path, name: str) -> str | None:
+    """A task's second dev file, where it has one and it is there."""
+    preset = PRESETS[name]
+    path = data / preset.folder / (preset.second_dev or preset.files[1])
+    return str(path) if preset.second_dev is not None and path.is_file() else None

@@ -13,7 +13,7 @@ from bertsmith.tasks.entity_scores import Span, score_entities, spans_of
 
 if TYPE_CHECKING:
     from bertsmith.report.dev import Dev, Tagged
-    from bertsmith.tasks.tag import TaggedText
+    from bertsmith.tasks.tagged import TaggedText
 
 __all__ = ["show_entities"]
 

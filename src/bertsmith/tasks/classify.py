@@ -50,7 +50,24 @@ class TextTask(Task[TextExample]):
 
     def read(self, name: str, *, labelled: bool = True) -> Iterator[TextExample]:
         """A table with the columns text, pair (perhaps) and label."""
-        return read_texts(name, self.options.columns, labelled=labelled)
+        return read_texts(
+            name,
+            self.options.columns,
+            labelled=labelled,
+            may_be_empty=self.label_may_be_empty,
+            lenient=self.options.lenient,
+        )
+
+    @property
+    def label_may_be_empty(self) -> bool:
+        """Whether nothing is an answer too."""
+        return False
+
+    def remarks(self, examples: Sequence[TextExample]) -> list[str]:
+        """How many lines `lenient` has left out, besides."""
+        left = examples[-1].place.line - examples[0].place.line + 1 - len(examples) if self.options.lenient else 0
+        said = [f"{left:,} lines are left out: empty, broken, or labelled -"] if left else []
+        return [*super().remarks(examples), *said]
 
     def example(self, text: str, pair: str | None = None) -> TextExample:
         """A text, or a pair of texts."""
@@ -96,9 +113,10 @@ class Classify(TextTask):
         if self.labels and options.positive not in (None, *self.labels):
             raise ConfigError(f"positive: {options.positive!r} is not one of the classes {', '.join(self.labels):.200}")
 
-    def read(self, name: str, *, labelled: bool = True) -> Iterator[TextExample]:
-        """See `TextTask`; of several classes a text may have none."""
-        return read_texts(name, self.options.columns, labelled=labelled, may_be_empty=self.options.multilabel)
+    @property
+    def label_may_be_empty(self) -> bool:
+        """Of several classes a text may have none."""
+        return self.options.multilabel
 
     def find_labels(self, examples: Iterable[TextExample]) -> tuple[str, ...]:
         """All that occur, numbers in their order, other names by alphabet; or as the options have them."""

@@ -30,8 +30,11 @@ class Sentence:
     document: int
 
 
-def read_conll(name: str, word: Column = 1, tag: Column | None = -1) -> Iterator[Sentence]:
-    """The sentences of a file; `word` and `tag` number the columns from 1, or from the end where negative."""
+def read_conll(name: str, word: Column = 1, tag: Column | None = -1, *, plain: bool = False) -> Iterator[Sentence]:
+    """The sentences of a file; `word` and `tag` number the columns from 1, or from the end where negative.
+
+    Tags are those of entities unless they are `plain`: then any name will do.
+    """
     lines: list[tuple[Place, list[str]]] = []
     document, width, found = 0, None, False
     for column in (word, tag):
@@ -43,7 +46,7 @@ def read_conll(name: str, word: Column = 1, tag: Column | None = -1) -> Iterator
         ends = not cells or cells[0] == "-DOCSTART-"
         if ends and lines:
             found = True
-            yield _sentence(lines, word, tag, document)
+            yield _sentence(lines, word, tag, document, plain=plain)
             lines = []
         if ends:
             document += len(cells) > 0
@@ -63,20 +66,27 @@ def _with_end(name: str) -> Iterator[tuple[Place, str]]:
     yield place, ""
 
 
-def _sentence(lines: list[tuple[Place, list[str]]], word: Column, tag: Column | None, document: int) -> Sentence:
+def _sentence(
+    lines: list[tuple[Place, list[str]]], word: Column, tag: Column | None, document: int, *, plain: bool
+) -> Sentence:
     words = tuple(_cell(place, cells, word) for place, cells in lines)
     if tag is None:
         return Sentence(lines[0][0], words, None, document)
     tags = tuple(_cell(place, cells, tag) for place, cells in lines)
     for (place, _), name in zip(lines, tags, strict=True):
-        check_tag(place, name)
+        check_tag(place, name, plain=plain)
     return Sentence(lines[0][0], words, tags, document)
 
 
-def check_tag(place: Place, name: str) -> None:
-    """Refuse what is no tag of an entity."""
-    if not _TAG.fullmatch(name):
-        raise place.error(f"{name!r:.40} is not a tag (O, B-NAME, I-NAME, E-NAME or S-NAME); is it the tag column?")
+def check_tag(place: Place, name: str, *, plain: bool) -> None:
+    """Refuse what is no tag of an entity; where tags are plain only what is no name."""
+    if plain and not name.strip():
+        raise place.error("a tag is empty; write one, or remove the row")
+    if not plain and not _TAG.fullmatch(name):
+        raise place.error(
+            f"{name!r:.40} is not a tag (O, B-NAME, I-NAME, E-NAME or S-NAME); is it the tag column? "
+            "For tags without these letters, such as parts of speech: --set task.plain=true"
+        )
 
 
 def _cell(place: Place, cells: list[str], column: Column) -> str:

@@ -7,11 +7,17 @@ names of train and dev inside a folder, as the set is distributed.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from bertsmith.errors import ConfigError
 
+if TYPE_CHECKING:
+    from pathlib import Path
+
 __all__ = ["GLUE", "PRESETS", "Preset", "find_preset"]
+
+
+_SUFFIXES = (".tsv", ".csv", ".jsonl", ".json", ".parquet", ".txt")
 
 
 @dataclass(frozen=True)
@@ -24,6 +30,17 @@ class Preset:
     reported: tuple[str, ...] = ("accuracy",)
     folder: str = ""
     files: tuple[str, str] = ("train.tsv", "dev.tsv")
+    second_dev: str | None = None  # another dev file, that GLUE's table has besides
+
+    def find(self, folder: Path) -> tuple[Path, Path]:
+        """Its train and dev file in a folder; also where they are there as another kind of file."""
+        train, dev = (_find(folder / name) for name in self.files)
+        return train, dev
+
+
+def _find(path: Path) -> Path:
+    others = (path.with_suffix(suffix) for suffix in _SUFFIXES)
+    return next((file for file in (path, *others) if file.is_file()), path)
 
 
 def _texts(*columns: str | int, **more: Any) -> dict[str, Any]:
@@ -44,10 +61,10 @@ PRESETS: dict[str, Preset] = {
     "mrpc": Preset("classify", _texts("#1 String", "#2 String", "Quality", labels=("0", "1"), metric="f1"), _PAPER,
                    _F1_FIRST, "MRPC"),
     "stsb": Preset("regress", _texts("sentence1", "sentence2", "score"), _PAPER, _BOTH, "STS-B"),
-    "qqp": Preset("classify", _texts("question1", "question2", "is_duplicate", labels=("0", "1"), metric="f1"), _PAPER,
-                  _F1_FIRST, "QQP"),
+    "qqp": Preset("classify", _texts("question1", "question2", "is_duplicate", labels=("0", "1"), metric="f1",
+                                     lenient=True), _PAPER, _F1_FIRST, "QQP"),
     "mnli": Preset("classify", _texts("sentence1", "sentence2", "gold_label", labels=_MNLI), _PAPER, folder="MNLI",
-                   files=("train.tsv", "dev_matched.tsv")),
+                   files=("train.tsv", "dev_matched.tsv"), second_dev="dev_mismatched.tsv"),
     "qnli": Preset("classify", _texts("question", "sentence", "label", labels=_NLI), _PAPER, folder="QNLI"),
     "rte": Preset("classify", _texts("sentence1", "sentence2", "label", labels=_NLI), _PAPER, folder="RTE"),
     "wnli": Preset("classify", _texts("sentence1", "sentence2", "label", labels=("0", "1")), _PAPER, folder="WNLI"),
@@ -65,10 +82,10 @@ PRESETS: dict[str, Preset] = {
     "thucnews": Preset("classify", _texts(1, 2, max_length=64), _PAPER),
     "lcqmc": Preset("classify", _texts("sentence1", "sentence2", "label", labels=("0", "1")), _PAPER),
     "afqmc": Preset("classify", _texts("sentence1", "sentence2", "label", labels=("0", "1")), _PAPER),
-    "ocnli": Preset("classify", _texts("sentence1", "sentence2", "label", labels=_MNLI), _PAPER),
+    "ocnli": Preset("classify", _texts("sentence1", "sentence2", "label", labels=_MNLI, lenient=True), _PAPER),
     "weibo": Preset("tag", {"max_length": 256, "characters": True}, _ENTITIES, ("f1",), "", ("train.txt", "dev.txt")),
     "resume": Preset("tag", {"max_length": 256, "characters": True}, _ENTITIES, ("f1",), "", ("train.txt", "dev.txt")),
-    "cluener": Preset("tag", {"characters": True}, _ENTITIES, ("f1",), "", ("train.txt", "dev.txt")),
+    "cluener": Preset("tag", {"characters": True}, _ENTITIES, ("f1",), "", ("train.json", "dev.json")),
     "cmrc2018": Preset("answer", {"language": "zh", "max_length": 512, "max_answer": 100}, {**_QUESTIONS, "epochs": 2},
                        ("exact_match", "f1"), "", ("train.json", "dev.json")),
 }  # fmt: skip

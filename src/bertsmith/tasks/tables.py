@@ -99,10 +99,11 @@ def _look_up(cells: Mapping[Column, Any], column: Column) -> Any:
     return value
 
 
-def read_rows(name: str, columns: Iterable[Column] = ()) -> Iterator[Row]:
+def read_rows(name: str, columns: Iterable[Column] = (), *, lenient: bool = False) -> Iterator[Row]:
     """The rows of a file, one after the other. `-` is standard input: JSON lines if it begins with a brace.
 
-    A `.txt` file, and other standard input, is one text a line; where columns are named it is TSV.
+    A `.txt` file, and other standard input, is one text a line; where columns are named it is TSV. With `lenient` lines
+    of a table that have too few or too many columns are left out, else they are an error.
     """
     columns = list(columns)
     numbered = any(isinstance(column, int) for column in columns)
@@ -117,7 +118,7 @@ def read_rows(name: str, columns: Iterable[Column] = ()) -> Iterator[Row]:
         return _read_jsonl(name)
     if kind == "lines":
         return (Row(place, {"text": line.rstrip("\r\n")}) for place, line in numbered_lines(name))
-    return _table(name, _tsv_lines(name) if kind == "tsv" else _csv_lines(name), numbered)
+    return _table(name, _tsv_lines(name) if kind == "tsv" else _csv_lines(name), numbered, lenient=lenient)
 
 
 def is_plain_text(name: str) -> bool:
@@ -183,7 +184,7 @@ def _csv_lines(name: str) -> Iterator[tuple[Place, list[str]]]:
         line = reader.line_num + 1
 
 
-def _table(name: str, lines: Iterator[tuple[Place, list[str]]], numbered: bool) -> Iterator[Row]:
+def _table(name: str, lines: Iterator[tuple[Place, list[str]]], numbered: bool, *, lenient: bool) -> Iterator[Row]:
     """Rows of equal length; the first one names the columns unless these are numbered."""
     header: Sequence[Column] | None = None
     for place, cells in lines:
@@ -192,6 +193,8 @@ def _table(name: str, lines: Iterator[tuple[Place, list[str]]], numbered: bool) 
             if not numbered:
                 continue
         if len(cells) != len(header):
+            if lenient:
+                continue
             raise place.error(f"{len(cells)} columns, not {len(header)} as in the first line; correct or remove it")
         yield Row(place, dict(zip(header, cells, strict=True)))
     if header is None:

@@ -4,13 +4,12 @@ The first piece of a word carries its tag. A sentence longer than the model is r
 word in the one where it has most context; none is lost. With `context` the sentences of a document are read together,
 as many as fit, each in the window where it has most around it; that costs at most about twice as much.
 
-Files: CoNLL columns (`.txt`, `.conll`, `.bio`, `.iob`), or tables with `tokens` and `tags`, or `text` for prediction.
+Files: CoNLL columns (`.txt`, `.conll`, `.bio`, `.iob`), or tables with `tokens` and `tags`, or with `text` and spans of
+characters (`tagged.py`), or `text` alone for prediction.
 """
 
 from __future__ import annotations
 
-import re
-from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -19,54 +18,36 @@ import numpy as np
 import torch.nn.functional as F
 
 from bertsmith.errors import InputError
-from bertsmith.tasks.conll import Sentence, check_tag, read_conll
+from bertsmith.tasks.conll import read_conll
 from bertsmith.tasks.entity_scores import score_entities, spans_of
-from bertsmith.tasks.tables import NOWHERE, Column, Place, Row, has_lone_surrogate, read_rows
+from bertsmith.tasks.tables import NOWHERE, Row, has_lone_surrogate, read_rows
+from bertsmith.tasks.tagged import TaggedText, from_conll, from_row, from_text, from_words
 from bertsmith.tasks.task import Criterion, Item, Prediction, Scores, Task, TaskBatch, TaskOptions, packed_ids
 from bertsmith.tasks.windows import cut_windows, most_context
-from bertsmith.text.words import has_han
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     import torch
     from torch import nn
 
     from bertsmith.vocab.tokenizer import Tokenizer
 
-__all__ = ["Tag", "TagOptions", "TaggedText"]
+__all__ = ["Tag", "TagOptions"]
 
-# The words of running text: Chinese characters, other runs of letters and digits, single marks.
-_WORD = re.compile("[\u3400-\u4dbf\u4e00-\u9fff]|[^\\W\u3400-\u4dbf\u4e00-\u9fff]+|[^\\w\\s]")
-_CHARACTER = re.compile(r"\S")
 _CONLL = (".txt", ".conll", ".bio", ".iob")
 
 
 class TagOptions(TaskOptions):
     """`context`: whether the sentences around one, in its document, are read with it.
 
-    `characters`: whether running text is taken character by character, as most Chinese sets have it.
+    `characters`: whether running text is taken character by character, as most Chinese sets have it. `plain`: whether
+    tags may be names of their own, such as parts of speech; then each word with one counts as an entity.
     """
 
     context: bool = False
     characters: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class TaggedText:
-    """Words, where each stands in the text, and their tags where they are known."""
-
-    place: Place
-    text: str
-    words: tuple[str, ...]
-    offsets: tuple[tuple[int, int], ...]
-    tags: tuple[str, ...] | None
-    document: int
-    one_a_line: bool = False
-
-    def place_of(self, number: int) -> Place:
-        """Of a word: its own line where every word has one."""
-        return Place(self.place.file, self.place.line + number) if self.one_a_line else self.place
+    plain: bool = False
 
 
 class _Word(NamedTuple):
@@ -76,7 +57,7 @@ class _Word(NamedTuple):
 
 
 class Tag(Task[TaggedText]):
-    """Named entities and the like."""
+    """Named entities, parts of speech and the like."""
 
     kind = "tag"
     head = "tagging"
@@ -89,7 +70,7 @@ class Tag(Task[TaggedText]):
         columns = self.options.columns
         if Path(name).suffix.lower() in _CONLL:
             tag = columns.get("tag", -1) if labelled else None
-            return map(_from_conll, read_conll(name, columns.get("word", 1), tag))
+            return map(from_conll, read_conll(name, columns.get("word", 1), tag, plain=self.options.plain))
         documents: dict[tuple[bool, str], int] = {}
 
         def document_of(row: Row, number: int) -> int:
@@ -98,32 +79,32 @@ class Tag(Task[TaggedText]):
             named = row.has(column)
             return documents.setdefault((named, str(row.get(column) if named else number)), len(documents))
 
-        return (_from_row(row, columns, document_of(row, number), self._words_of, labelled=labelled)
-                for number, row in enumerate(read_rows(name)))  # fmt: skip
+        characters, plain = self.options.characters, self.options.plain
+        return (
+            from_row(row, columns, document_of(row, number), labelled=labelled, characters=characters, plain=plain)
+            for number, row in enumerate(read_rows(name))
+        )
 
     def example(self, text: str = "", tokens: Sequence[str] = (), document: int = 0) -> TaggedText:
         """Running text, or its words."""
         for word in (text, *tokens):
             if not isinstance(word, str) or has_lone_surrogate(word):
                 raise InputError(f"{word!r:.60} is not text: no str, or it has half a surrogate pair")
-        return _from_words(NOWHERE, tokens, None, document) if tokens else self._words_of(NOWHERE, text, document)
-
-    def _words_of(self, place: Place, text: str, document: int) -> TaggedText:
-        """Running text in words."""
-        found = list((_CHARACTER if self.options.characters else _WORD).finditer(text))
-        words, offsets = tuple(word[0] for word in found), tuple(word.span() for word in found)
-        return TaggedText(place, text, words, offsets, None, document)
+        if tokens:
+            return from_words(NOWHERE, tokens, None, document)
+        return from_text(NOWHERE, text, document, characters=self.options.characters)
 
     def reads_together(self, example: TaggedText, following: TaggedText) -> bool:
         """Sentences of one document, with `context`."""
         return self.options.context and example.document == following.document
 
     def find_labels(self, examples: Iterable[TaggedText]) -> tuple[str, ...]:
-        """All tags that occur, `O` first."""
+        """All tags that occur, `O` first; it is always there, but among plain tags."""
         if self.options.labels is not None:
             return self.options.labels
         found = {tag for example in examples for tag in example.tags or ()}
-        return ("O", *sorted(found - {"O"}))
+        outside = () if self.options.plain and "O" not in found else ("O",)
+        return (*outside, *sorted(found - {"O"}))
 
     def encode(self, examples: Sequence[TaggedText], tokenizer: Tokenizer) -> list[Item]:
         """One item a window."""
@@ -239,48 +220,3 @@ def _entities(example: TaggedText, tags: list[str], shares: np.ndarray) -> list[
         score = float(shares[span.start : span.stop].mean())
         found.append({"label": span.label, "text": example.text[start:end], "start": start, "end": end, "score": score})
     return found
-
-
-def _from_conll(sentence: Sentence) -> TaggedText:
-    text, offsets = _joined(sentence.words)
-    return TaggedText(sentence.place, text, sentence.words, offsets, sentence.tags, sentence.document, one_a_line=True)
-
-
-def _joined(words: Sequence[str]) -> tuple[str, tuple[tuple[int, int], ...]]:
-    """A text from its words, a space between them but not between Chinese characters; and where each word stands."""
-    text, offsets = "", []
-    for word in words:
-        if text and not (has_han(text[-1]) and has_han(word[:1])):
-            text += " "
-        offsets.append((len(text), len(text) + len(word)))
-        text += word
-    return text, tuple(offsets)
-
-
-def _from_row(
-    row: Row,
-    columns: dict[str, Column],
-    number: int,
-    words_of: Callable[[Place, str, int], TaggedText],
-    *,
-    labelled: bool,
-) -> TaggedText:
-    tokens, tags = columns.get("tokens", "tokens"), columns.get("tags", "tags")
-    if not labelled and not row.has(tokens):
-        return words_of(row.place, row.text(columns.get("text", "text")), number)
-    words, named = row.get(tokens), row.get(tags) if labelled else []
-    for values in (words, named):
-        if not (isinstance(values, list) and all(isinstance(value, str) for value in values)):
-            raise row.place.error(f"expected lists of words and of tags as text, found {values!r:.60}")
-    if not words or not all(words):
-        raise row.place.error("no words, or an empty one; correct or remove the row")
-    if labelled and len(named) != len(words):
-        raise row.place.error(f"{len(words)} words and {len(named)} tags; correct or remove the row")
-    for tag in named:
-        check_tag(row.place, tag)
-    return _from_words(row.place, words, named if labelled else None, number)
-
-
-def _from_words(place: Place, words: Sequence[str], tags: Sequence[str] | None, document: int) -> TaggedText:
-    text, offsets = _joined(words)
-    return TaggedText(place, text, tuple(words), offsets, None if tags is None else tuple(tags), document)

@@ -37,6 +37,9 @@ _USUAL = {
 }
 
 
+_NO_LABEL = "-"  # of what the annotators could not agree on, in SNLI and sets like it
+
+
 class LongOptions(Strict):
     """What becomes of a text that does not fit; `head` counts pieces, `pool` says how segments are joined.
 
@@ -49,8 +52,13 @@ class LongOptions(Strict):
 
 
 class TextOptions(TaskOptions):
-    """Of tasks on texts."""
+    """Of tasks on texts.
 
+    `lenient`: whether labelled lines with too few or too many columns, and those that nobody could label (`-`), are
+    left out instead of refused; QQP and OCNLI have some.
+    """
+
+    lenient: bool = False
     long: LongOptions = Field(default_factory=LongOptions)
 
 
@@ -72,13 +80,15 @@ def column_of(row: Row, field: str, columns: dict[str, Column]) -> Column | None
 
 
 def read_texts(
-    name: str, columns: dict[str, Column], *, labelled: bool, may_be_empty: bool = False
+    name: str, columns: dict[str, Column], *, labelled: bool, may_be_empty: bool = False, lenient: bool = False
 ) -> Iterator[TextExample]:
     """The rows of a table as texts; labels are left out where nobody asked for them. Plain lines have no columns."""
+    lenient = lenient and labelled  # whoever wants predictions wants one a line
     chosen: dict[str, Column | None] | None = None
     if not labelled and is_plain_text(name):
         columns = {}
-    for row in read_rows(name, [column for field, column in columns.items() if labelled or field != "label"]):
+    wanted = [column for field, column in columns.items() if labelled or field != "label"]
+    for row in read_rows(name, wanted, lenient=lenient):
         if chosen is None:
             chosen = {field: column_of(row, field, columns) for field in ("text", "pair", "label")}
             for field in ("text", "label") if labelled else ("text",):
@@ -90,6 +100,8 @@ def read_texts(
         text, pair, label = chosen["text"], chosen["pair"], chosen["label"]
         assert text is not None
         found = row.get(label) if labelled and label is not None else None
+        if lenient and found == _NO_LABEL:
+            continue
         if labelled and (found is None or (found == "" and not may_be_empty)):
             raise row.place.error(f"column {label!r} is empty; write the label, or remove the row")
         yield TextExample(row.place, row.text(text), None if pair is None else row.text(pair), found)

@@ -1,0 +1,169 @@
+"""Text with tags, as files have it: CoNLL columns, words and tags in rows, or running text with spans of characters.
+
+Spans come as `[{"start": 0, "end": 11, "label": "PER"}, …]`, as `[[0, 11, "PER"], …]`, or as CLUE has them,
+`{"PER": {"Marie Curie": [[0, 10]]}}`, the last character included. They become tags `B-` and `I-` of the words.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from bertsmith.tasks.conll import check_tag
+from bertsmith.tasks.tables import Column, Place, Row
+from bertsmith.text.words import has_han
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from bertsmith.tasks.conll import Sentence
+
+__all__ = ["TaggedText", "from_conll", "from_row", "from_text", "from_words"]
+
+# The words of running text: Chinese characters, other runs of letters and digits, single marks.
+_WORD = re.compile("[\u3400-\u4dbf\u4e00-\u9fff]|[^\\W\u3400-\u4dbf\u4e00-\u9fff]+|[^\\w\\s]")
+_CHARACTER = re.compile(r"\S")
+_SPAN_COLUMNS = ("entities", "label", "labels", "spans")  # as tools for labelling call them, the likeliest first
+
+
+@dataclass(frozen=True, slots=True)
+class TaggedText:
+    """Words, where each stands in the text, and their tags where they are known."""
+
+    place: Place
+    text: str
+    words: tuple[str, ...]
+    offsets: tuple[tuple[int, int], ...]
+    tags: tuple[str, ...] | None
+    document: int
+    one_a_line: bool = False
+
+    def place_of(self, number: int) -> Place:
+        """Of a word: its own line where every word has one."""
+        return Place(self.place.file, self.place.line + number) if self.one_a_line else self.place
+
+
+class _Span(NamedTuple):
+    start: int
+    end: int
+    label: str
+
+
+def from_conll(sentence: Sentence) -> TaggedText:
+    """A sentence whose words have lines of their own."""
+    text, offsets = _joined(sentence.words)
+    return TaggedText(sentence.place, text, sentence.words, offsets, sentence.tags, sentence.document, one_a_line=True)
+
+
+def from_words(place: Place, words: Sequence[str], tags: Sequence[str] | None, document: int) -> TaggedText:
+    """Words, and a text made of them."""
+    text, offsets = _joined(words)
+    return TaggedText(place, text, tuple(words), offsets, None if tags is None else tuple(tags), document)
+
+
+def from_text(place: Place, text: str, document: int, *, characters: bool) -> TaggedText:
+    """Running text in words, or in characters."""
+    found = list((_CHARACTER if characters else _WORD).finditer(text))
+    words, offsets = tuple(word[0] for word in found), tuple(word.span() for word in found)
+    return TaggedText(place, text, words, offsets, None, document)
+
+
+def from_row(
+    row: Row, columns: dict[str, Column], document: int, *, labelled: bool, characters: bool, plain: bool
+) -> TaggedText:
+    """A row with words and tags, or with text and spans; where nothing is `labelled`, words or text alone."""
+    tokens = columns.get("tokens", "tokens")
+    if row.has(tokens):
+        return _from_tokens(row, tokens, columns.get("tags", "tags") if labelled else None, document, plain=plain)
+    text = columns.get("text", "text")
+    spans = columns.get("entities") or next((name for name in _SPAN_COLUMNS if row.has(name)), None)
+    if labelled and (spans is None or not row.has(text)):
+        row.get(tokens)  # whose error lists the columns
+    example = from_text(row.place, row.text(text), document, characters=characters)
+    if not labelled:
+        return example
+    assert spans is not None
+    tags = _tags_of(example, _spans(row.place, example.text, row.get(spans)))
+    return TaggedText(example.place, example.text, example.words, example.offsets, tags, document)
+
+
+def _from_tokens(row: Row, tokens: Column, tags: Column | None, document: int, *, plain: bool) -> TaggedText:
+    words, named = row.get(tokens), row.get(tags) if tags is not None else []
+    for values in (words, named):
+        if not (isinstance(values, list) and all(isinstance(value, str) for value in values)):
+            raise row.place.error(f"expected lists of words and of tags as text, found {values!r:.60}")
+    if not words or not all(words):
+        raise row.place.error("no words, or an empty one; correct or remove the row")
+    if tags is not None and len(named) != len(words):
+        raise row.place.error(f"{len(words)} words and {len(named)} tags; correct or remove the row")
+    for tag in named:
+        check_tag(row.place, tag, plain=plain)
+    return from_words(row.place, words, None if tags is None else named, document)
+
+
+def _spans(place: Place, text: str, given: Any) -> list[_Span]:
+    """Spans of characters in any of their forms, by where they begin, without spaces at their ends."""
+    found = set()
+    for start, end, label in _listed(place, given):
+        if not (_is_place(start) and _is_place(end) and 0 <= start < end <= len(text)):
+            raise place.error(f"an entity from {start!r:.20} to {end!r:.20} is not in a text of {len(text)} characters")
+        if not isinstance(label, str) or not label or not label.isprintable() or " " in label:
+            raise place.error(f"the entity {text[start:end]!r:.40} has the label {label!r:.40}; expected a name")
+        inner = text[start:end]
+        if inner.strip():
+            found.add(_Span(start + len(inner) - len(inner.lstrip()), end - len(inner) + len(inner.rstrip()), label))
+    return sorted(found)
+
+
+def _listed(place: Place, given: Any) -> Iterator[tuple[Any, Any, Any]]:
+    if isinstance(given, dict):
+        try:
+            for label, texts in given.items():
+                for spots in texts.values():
+                    for start, last in spots:
+                        yield start, last + 1, label
+        except (AttributeError, TypeError, ValueError):
+            raise place.error(f"expected entities as LABEL: TEXT: [[FIRST, LAST], …], found {given!r:.60}") from None
+        return
+    for span in given if isinstance(given, list) else [given]:
+        if isinstance(span, dict) and {"start", "end", "label"} <= span.keys():
+            yield span["start"], span["end"], span["label"]
+        elif isinstance(span, list) and len(span) == 3:
+            yield span[0], span[1], span[2]
+        else:
+            raise place.error(f"expected entities as [[START, END, LABEL], …], found {span!r:.60}")
+
+
+def _is_place(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _tags_of(example: TaggedText, spans: list[_Span]) -> tuple[str, ...]:
+    """A tag a word; a span has whole words, and no word is in two."""
+    starts = {start: number for number, (start, _) in enumerate(example.offsets)}
+    ends = {end: number for number, (_, end) in enumerate(example.offsets)}
+    tags = ["O"] * len(example.words)
+    for span in spans:
+        shown = f"the entity {example.text[span.start : span.end]!r:.40} ({span.start}\N{EN DASH}{span.end})"
+        if span.start not in starts or span.end not in ends:
+            raise example.place.error(
+                f"{shown} begins or ends inside a word; correct it, or take the text by characters: "
+                "--set task.characters=true"
+            )
+        first, last = starts[span.start], ends[span.end]
+        if any(tag != "O" for tag in tags[first : last + 1]):
+            raise example.place.error(f"{shown} shares words with another, and a word has one tag; keep one of them")
+        tags[first : last + 1] = [f"B-{span.label}", *[f"I-{span.label}"] * (last - first)]
+    return tuple(tags)
+
+
+def _joined(words: Sequence[str]) -> tuple[str, tuple[tuple[int, int], ...]]:
+    """A text from its words, a space between them but not between Chinese characters; and where each word stands."""
+    text, offsets = "", []
+    for word in words:
+        if text and not (has_han(text[-1]) and has_han(word[:1])):
+            text += " "
+        offsets.append((len(text), len(text) + len(word)))
+        text += word
+    return text, tuple(offsets)
