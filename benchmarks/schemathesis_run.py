@@ -29,8 +29,9 @@ if TYPE_CHECKING:
 NARROWER = {
     "/v1/embeddings": "pieces beyond the vocabulary, more dimensions than a vector has",
     "/embed": "the same; a text too long for `truncate: false`",
-    "/predict": "`raw_scores` of a model that gives classes",
+    "/predict": "`raw_scores` of a model that gives classes; a text too long for `truncate: false`",
     "/rerank": "the same",
+    "/similarity": "a text too long for `truncate: false`",
     "/fill": "a text without a gap",
     "/tokenize": "a pair with several texts",
     "/attention": "a text of more than 128 tokens",

@@ -65,7 +65,6 @@ def test_the_bare_address_does_what_the_first_model_is_for(make_app, small):
         ("critic", {"inputs": [5, 6]}, "inputs: expected a text, a pair of texts"),
         ("critic", {"inputs": ["a", "b", "c"]}, "inputs: expected a text, a pair of texts"),
         ("critic", {"inputs": "a", "raw_scores": True}, "raw_scores: of classes there are shares only"),
-        ("critic", {"inputs": "a", "truncate": False}, "truncate: says nothing to a model of classes"),
         ("critic", {"inputs": "a", "dimensions": 4}, "dimensions: says nothing to a model of classes"),
     ],
 )

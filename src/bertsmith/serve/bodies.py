@@ -26,13 +26,6 @@ def _whole(value: Any) -> Any:
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
-def _flag(value: Any) -> Any:
-    """Python does not tell 0 from False."""
-    if not isinstance(value, bool):
-        raise ValueError("should be true or false")  # noqa: TRY004 - pydantic wants this one
-    return value
-
-
 # Lists fail at the first thing that is wrong: a million errors, one a number, would take minutes and gigabytes.
 Text = Annotated[str, Field(max_length=2**30)]  # no bound, the body has one; but half a character is refused
 Pieces = Annotated[list[Annotated[int, Field(ge=0, lt=2**31)]], Field(min_length=1, fail_fast=True)]
@@ -40,7 +33,6 @@ Texts = Annotated[list[Text], Field(min_length=1, fail_fast=True)]
 OneOrTwo = Annotated[list[Text], Field(min_length=1, max_length=2, fail_fast=True)]
 Inputs = Text | Texts | Pieces | Annotated[list[Pieces], Field(min_length=1, fail_fast=True)]
 TopK = Annotated[int, Field(ge=1, le=100), BeforeValidator(_whole)]
-Always = Annotated[Literal[True], BeforeValidator(_flag)]
 Right = Literal["Right", "right"]  # the side that is cut; text-embeddings-inference can cut the other too
 Dimensions = Annotated[int, Field(ge=1), BeforeValidator(_whole)]
 
@@ -96,12 +88,12 @@ class EmbedBody(Body):
 
 
 class PredictBody(Body):
-    """A text, a pair of texts, or a list of lists of one text or two."""
+    """A text, a pair, or a list of lists of one text or two. What is too long is cut, but with `truncate: false`."""
 
     model_config = _example(inputs=[["a charming and often affecting journey"], ["a mess"]])
     inputs: Text | OneOrTwo | Annotated[list[OneOrTwo], Field(min_length=1, fail_fast=True)]
     raw_scores: bool = False
-    truncate: Always | None = True
+    truncate: bool | None = True
     truncation_direction: Right = "Right"
 
 
@@ -113,7 +105,7 @@ class RerankBody(Body):
     texts: Texts
     return_text: bool = False
     raw_scores: bool = False
-    truncate: Always | None = True
+    truncate: bool | None = True
     truncation_direction: Right = "Right"
 
 
@@ -125,9 +117,9 @@ class Sentences(Fields):
 
 
 class SimilarityParameters(Fields):
-    """What text-embeddings-inference can be told besides; nothing of it changes anything here."""
+    """What text-embeddings-inference can be told besides."""
 
-    truncate: Always | None = None
+    truncate: bool | None = None
     truncation_direction: Right | None = None
     prompt_name: None = None
 

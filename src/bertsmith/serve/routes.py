@@ -140,7 +140,8 @@ async def predict(service: Service, body: PredictBody) -> Any:
         raise FieldError("raw_scores", "of classes there are shares only")
     rows, alone = _rows(body.inputs)
     examples = [served.engine.task.example(*row) for row in rows]
-    found = [_labels(prediction) for prediction in await service.ask(served.predictor(), examples)]
+    predictions = await service.ask(served.predictor(), examples, truncate=body.truncate is not False)
+    found = [_labels(prediction) for prediction in predictions]
     return found[0] if alone else found
 
 
@@ -152,13 +153,13 @@ async def rerank(service: Service, body: RerankBody) -> Any:
     classes ranks by the share of its positive class, but only where it is asked for by name: it may have been made for
     single texts.
     """
-    served = service.models.find("rerank", body.model)
+    served, truncate = service.models.find("rerank", body.model), body.truncate is not False
     if served.judges_pairs and (body.model is not None or served.engine.kind_of_task == "regress"):
         examples = [served.engine.task.example(body.query, text) for text in body.texts]
-        found = await service.ask(served.predictor(), examples)
+        found = await service.ask(served.predictor(), examples, truncate=truncate)
         scores = [_score(prediction, served, raw=body.raw_scores) for prediction in found]
     else:
-        query, *texts = await service.ask(served.embedder(True), [body.query, *body.texts])
+        query, *texts = await service.ask(served.embedder(True), [body.query, *body.texts], truncate=truncate)
         scores = [float(query @ text) for text in texts]
     order = sorted(range(len(scores)), key=lambda number: -scores[number])
     shown = [{"text": text} if body.return_text else {} for text in body.texts]
@@ -190,10 +191,11 @@ async def similarity(service: Service, body: SimilarityBody) -> Any:
     """Of one sentence with others: a list. Without a source, of each with each: a matrix."""
     program = service.models.find("similarity", body.model).embedder(True)
     source, sentences = body.inputs.source_sentence, body.inputs.sentences
+    truncate = body.parameters is None or body.parameters.truncate is not False
     if source is None:
-        vectors = np.stack(await service.ask(program, sentences))
+        vectors = np.stack(await service.ask(program, sentences, truncate=truncate))
         return vectors @ vectors.T
-    first, *others = await service.ask(program, [source, *sentences])
+    first, *others = await service.ask(program, [source, *sentences], truncate=truncate)
     return np.stack(others) @ first
 
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from fastapi import Request
     from starlette.responses import Response
 
-    from bertsmith.infer.programs import Program
+    from bertsmith.infer.programs import Program, TextLike
     from bertsmith.serve.batching import Batcher
     from bertsmith.serve.metrics import Metrics
     from bertsmith.serve.served import ServedModels
@@ -29,6 +29,7 @@ __all__ = ["Service"]
 _SHORT = 4096  # characters, or tokens, that are worked on here; more goes to a thread, so that others need not wait
 _BATCHES_AT_ONCE = 8  # the most that one item may have
 _SLACK = 2  # by which the speed may be better than it has looked
+_ENDLESS = 2**30  # tokens, of a text that is not cut
 _GONE = 499  # nobody is there to read it
 
 
@@ -45,7 +46,7 @@ class Service:
         self._aside.shutdown(wait=False, cancel_futures=True)
 
     async def ask(self, program: Program[Any, Any], inputs: Sequence[Any], *, truncate: bool = True) -> list[Any]:
-        """The results of a program, one an input."""
+        """The results of a program, one an input; without `truncate` a text that would be cut is refused."""
         results, _ = await self.ask_and_count(program, inputs, truncate=truncate)
         return results
 
@@ -100,13 +101,12 @@ class Service:
 
     def _encode(self, program: Any, inputs: Sequence[Any], truncate: bool, field: str) -> list[Item]:
         try:
-            if truncate:
-                return program.encode(inputs)
-            items = items_of_texts(program.tokenizer, inputs, program.max_length + 1)
+            items = program.encode(inputs)
+            whole = [] if truncate else items_of_texts(program.tokenizer, list(map(_whole, inputs)), _ENDLESS)
         except InputError as error:
             raise FieldError(field, str(error)) from error
-        if any(item.num_tokens > program.max_length for item in items):
-            raise TooLargeError(f"a text is longer than the {program.max_length} tokens that the model reads")
+        if any(item.num_tokens < uncut.num_tokens for item, uncut in zip(items, whole, strict=False)):
+            raise TooLargeError("a text is longer than the model reads; shorten it, or let it be cut: truncate: true")
         return items
 
     async def answer(self, request: Request, work: Awaitable[Any]) -> Response:
@@ -130,6 +130,13 @@ class Service:
 async def _gone(request: Request) -> None:
     while (await request.receive())["type"] != "http.disconnect":
         pass
+
+
+def _whole(value: Any) -> TextLike:
+    """The text, or the pair of texts, of whatever a program takes."""
+    if isinstance(value, str | tuple | list):
+        return value
+    return value.text if value.pair is None else (value.text, value.pair)
 
 
 def _size(value: Any) -> int:
