@@ -8,6 +8,7 @@ import os
 import shutil
 import signal
 import sys
+from collections import Counter, defaultdict
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -32,6 +33,7 @@ from finetuning.small_tasks import (
     write_model,
     write_table,
 )
+from report.pages import Page, check_alone
 
 
 @pytest.fixture(scope="module")
@@ -451,7 +453,25 @@ def test_a_run_writes_its_report(run, monkeypatch):
     code, _, err = run(f"{given} --output runs --seeds 1")
     assert code == 0, err
     assert "seed-000" in Path("runs/report.html").read_text(encoding="utf-8")
-    page = Path("run/report.html").read_text(encoding="utf-8")
-    accuracy = out.split("accuracy: ")[1].split("\n")[0].rstrip("%")
-    assert accuracy in page
-    assert "http://" not in page.replace("http://www.w3.org", "")
+    page = Page(Path("run/report.html").read_text(encoding="utf-8"))
+    assert out.split("accuracy: ")[1].split("\n")[0] in page.line
+    check_alone(Path("run"))
+    golds = [line.split("\t")[1] for line in Path("a.tsv").read_text(encoding="utf-8").splitlines()[1:]]
+    said = read_json_lines(Path("run/predictions.jsonl"))
+    right = [gold == each["label"] for gold, each in zip(golds, said, strict=True)]
+    by_tenth = defaultdict(list)
+    for each, hit in zip(said, right, strict=True):
+        by_tenth[min(int(10 * each["score"]), 9)].append((each["score"], hit))
+    error = sum(abs(sum(score - hit for score, hit in tenth)) for tenth in by_tenth.values()) / len(said)
+    assert f"Expected calibration error: {error:.1%}." in page.line
+    assert [row[1] for row in page.tables["Calibration by confidence"][1:]] == [
+        str(len(by_tenth[tenth])) for tenth in sorted(by_tenth)
+    ]
+    labels = sorted(set(golds))
+    pairs = Counter(zip(golds, (each["label"] for each in said), strict=True))
+    cells = page.tables["gold \\ guess"][1:]
+    assert [[int(cell.split()[0]) for cell in row[1:]] for row in cells] == [
+        [pairs[gold, guess] for guess in labels] for gold in labels
+    ]
+    mistakes = page.tables.get("Most confident mistakes", [[]])[1:]
+    assert len(mistakes) == min(25, right.count(False))

@@ -67,6 +67,8 @@ def test_several_classes_a_text(tmp_path):
         ["1", "a red river", "red, water", "water (12.5%)", ""],
         ["2", "a stone", "none", "", "red (62.5%)"],
     ]
+    assert "Expected calibration error: 41.7%." in page.line  # (0.625 + 4 × 0.25 + 0.875) / 6
+    assert page.tables["Calibration by confidence"][2] == ["0.7 to 0.8", "4", "75.0%", "100.0%"]
 
 
 def test_pairs_of_texts_are_shown_together(tmp_path):

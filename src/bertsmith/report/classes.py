@@ -105,7 +105,7 @@ def show_calibration(confidences: Sequence[float], correct: Sequence[bool]) -> V
 
 
 def _show_several(dev: Dev[TextExample, Labelled], task: Classify) -> View:
-    """Any number of classes a text: the classes one by one, and the texts with the greatest error."""
+    """Any number of classes a text: the classes one by one, every yes and no, and the texts with the greatest error."""
     names_of = class_names(task)
     golds = [set(names_of(example)) for example in dev.examples]
     support = Counter(name for gold in golds for name in gold)
@@ -114,6 +114,14 @@ def _show_several(dev: Dev[TextExample, Labelled], task: Classify) -> View:
         name for gold, guess in zip(golds, dev.predictions, strict=True) for name in gold.intersection(guess.labels)
     )
     scores = {name: score_counts(correct[name], found[name], support[name]) for name in task.labels}
+    said = [
+        (share, name in gold)
+        for gold, guess in zip(golds, dev.predictions, strict=True)
+        for name, share in guess.scores.items()
+    ]
+    sure = show_calibration(
+        [max(share, 1 - share) for share, _ in said], [(share > 0.5) == is_so for share, is_so in said]
+    )
     wrong = []
     for gold, (example, guess) in zip(golds, dev.pairs(), strict=True):
         gaps = {name: guess.scores.get(name, 0.0) for name in gold ^ set(guess.labels)}
@@ -130,8 +138,10 @@ def _show_several(dev: Dev[TextExample, Labelled], task: Classify) -> View:
     return View(
         [
             section("Classes", show_class_scores(scores)),
+            *sure.sections,
             section("Most confident mistakes", _mistakes(len(wrong), len(golds), header, rows)),
-        ]
+        ],
+        sure.plots,
     )
 
 
