@@ -15,6 +15,7 @@ from bertsmith.bundle.folder import Bundle, read_bundle, write_bundle
 from bertsmith.bundle.names import ARCHITECTURES
 from bertsmith.config import BertConfig
 from bertsmith.errors import BertsmithError, InputError, ModelNotFoundError, WeightsError
+from bertsmith.jobs.shards import open_tokenizer
 from bertsmith.vocab.tokenizer import SPECIAL_TOKENS, Tokenizer
 from bundle.google_writer import plain_bert, write_checkpoint
 from twins import TINY, mixed_batch, padded, random_model, relative_error, unpadded
@@ -317,6 +318,7 @@ def test_google_checkpoint_converts(tmp_path):
     bundle = read_bundle(source)
     assert bundle.model.kind == "pretraining"
     assert not bundle.tokenizer.lowercase  # capitals in the vocabulary
+    assert open_tokenizer(str(source)).fingerprint == bundle.tokenizer.fingerprint  # so that shards fit the model
     query = arrays["bert/encoder/layer_0/attention/self/query/kernel"]
     weight = bundle.model.encoder.layers[0].attention.qkv.weight[: config.hidden_size]
     assert torch.equal(weight, torch.from_numpy(query.T.copy()))

@@ -158,7 +158,9 @@ def test_what_the_library_wrote_is_used_unscaled_and_exported_scaled(pool, dense
     convert(str(folder), tmp_path / "again", to="sentence-transformers")
     torch.testing.assert_close(encoded(opened(tmp_path / "again"), TEXTS[:4]), right, rtol=1e-4, atol=1e-5)
     convert(str(folder), tmp_path / "hf2")
-    assert read_pooling(tmp_path / "hf2") == Pooling(pool=pool)
+    assert read_pooling(tmp_path / "hf2") == Pooling(pool=pool, normalize=True)
+    convert(str(tmp_path / "hf2"), tmp_path / "last", to="sentence-transformers")
+    torch.testing.assert_close(encoded(opened(tmp_path / "last"), TEXTS[:4]), right, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize(
@@ -172,7 +174,7 @@ def test_what_the_library_wrote_is_used_unscaled_and_exported_scaled(pool, dense
 )
 def test_steps_that_we_do_not_know_are_refused_and_not_left_out(modules, said, tmp_path):
     _, folder = their_folder(tmp_path, *modules)
-    for to in ("sentence-transformers", "onnx"):
+    for to in ("hf", "sentence-transformers", "onnx"):
         with pytest.raises(InputError, match=said):
             convert(str(folder), tmp_path / "new", to=to)
     assert not (tmp_path / "new").exists()

@@ -435,7 +435,7 @@ def test_mistakes_with_a_fine_tuned_model(run):
     assert not list(Path().glob(".said*"))
     code, _, err = run("evaluate run --data a.tsv --set treshold=3")
     assert (code, "treshold: there is no such setting; there are columns, " in err) == (2, True)
-    code, _, err = run("evaluate run --data a.tsv --set long.mode=segments --set long.pool=attention")
+    code, _, err = run("evaluate run --data a.tsv --set task.long.mode=segments --set long.pool=attention")
     assert (code, "attention over segments must be trained" in err) == (2, True)
     write_table(Path("d.tsv"), ("text", "label"), [])
     code, _, err = run("evaluate run --data d.tsv")

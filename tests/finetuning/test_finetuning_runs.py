@@ -192,6 +192,30 @@ def test_a_run_that_was_killed_goes_on_from_its_last_checkpoint(ask, tmp_path, m
     assert_same_weights(tmp_path / "run", tmp_path / "whole")
 
 
+def test_the_best_of_a_path_that_was_left_is_not_taken(ask, tmp_path, monkeypatch):
+    """Killed after an evaluation that no checkpoint knows of, and on another path since."""
+    step = Loop.take_step
+
+    def killed(self, progress):
+        if progress.step == 7:
+            raise KeyboardInterrupt
+        return step(self, progress)
+
+    monkeypatch.setattr(Loop, "take_step", killed)
+    with pytest.raises(KeyboardInterrupt):
+        finetune(ask(epochs=4, checkpoint__every=2), tmp_path / "run")
+    monkeypatch.setattr(Loop, "take_step", step)
+    folder = tmp_path / "run" / "checkpoints"
+    (best,) = folder.glob("best-*")
+    best.rename(folder / "best-000011")  # as if it were of a later step, and too good for any to come
+    for file in folder.glob("*/state.json"):
+        file.write_text(json.dumps({**json.loads(file.read_text()), "best_cost": -100.0, "best_step": 1}))
+    done = finetune(None, tmp_path / "run", resume=True)
+    assert done.progress.step == 12
+    assert done.progress.best_cost > -100
+    assert done.progress.best_step == 9
+
+
 def test_a_finished_run_is_not_trained_again(ask, tmp_path):
     done = finetune(ask(), tmp_path / "run")
     before = weights_of(tmp_path / "run")

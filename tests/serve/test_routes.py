@@ -225,6 +225,19 @@ def test_more_than_can_be_read_in_time_is_refused_at_once(make_app):
         assert asking.post("/embed", json={"inputs": "the river was good"}).status_code == 200
 
 
+def test_a_query_beside_each_of_many_texts_counts_each_time(client: TestClient):
+    """A body that is small may ask for a product that is not."""
+    many = {"texts": ["a"] * 1000, "query": "a " * 50_000, "model": "grader"}
+    for path, body in (
+        ("/rerank", many),
+        ("/rerank", {**many, "truncate": False}),
+        ("/choose", {"text": "a " * 50_000, "choices": ["a"] * 100}),
+    ):
+        answer = client.post(path, json=body)
+        assert answer.status_code == 413, path
+        assert "characters, each pair counted whole" in answer.json()["error"]["message"]
+
+
 def test_openapi_has_an_example_for_every_body_and_the_answers_are_as_it_says(client: TestClient):
     schema = client.get("/openapi.json").json()
     replies = {route.path: TypeAdapter(route.response_model) for route in routes.routes if isinstance(route, APIRoute)}

@@ -66,7 +66,7 @@ def test_a_document_ends_a_sentence_even_without_a_blank_line(tmp_path):
     [
         ("a O\nb\n", 2, "1 columns, not 2 as in the first line; correct or remove it"),
         ("a O\n\nb x O\n", 3, "3 columns, not 2"),
-        ("a O\nb NN\n", 2, "'NN' is not a tag (O, B-NAME, I-NAME, E-NAME or S-NAME); is it the tag column?"),
+        ("a O\nb NN\n", 2, "'NN' is not a tag (O, B-NAME, I-NAME and the like); is it the tag column?"),
         ("a O\nb B-\n", 2, "'B-' is not a tag"),
         ("a\nb\n", 1, "1 columns, so there is no column -1"),
         (b"a O\n\xe9 O\n", 2, "is not UTF-8 (byte 0 of the line)"),

@@ -47,9 +47,22 @@ def test_where_entities_begin_and_end(tags, spans):
     assert read(tags) == spans
 
 
-@pytest.mark.parametrize("tag", ["PER", "X-PER", "-LRB-", "b-PER", "BI-PER"])
-def test_a_tag_of_no_scheme_is_an_entity_of_one_word(tag):
-    assert spans_of(["O", tag, tag]) == [Span(tag, 1, 2), Span(tag, 2, 3)]
+@pytest.mark.parametrize("tag", ["PER", "X-PER", "", "b-PER", "BI-PER"])
+def test_a_tag_of_no_scheme_is_refused(tag):
+    with pytest.raises(InputError, match=repr(tag)):
+        spans_of(["O", tag])
+
+
+def test_plain_tags_are_entities_of_one_word_whatever_they_are_called():
+    tags = ["O", "V", "E", "E", "I", "I", "B-X", "-LRB-"]
+    assert spans_of(tags, plain=True) == [Span(tag, place, place + 1) for place, tag in enumerate(tags)]
+    assert score_entities([tags], [["O", "V", "E", "B", "I", "I", "B-X", "S"]], plain=True).f1 == 0.75
+
+
+def test_middle_last_and_unit_are_known_by_their_other_names():
+    assert spans_of(["B-X", "M-X", "E-X", "S-Y"]) == [Span("X", 0, 3), Span("Y", 3, 4)]
+    assert spans_of(["B-X", "I-X", "L-X", "U-Y", "U-Y"]) == [Span("X", 0, 3), Span("Y", 3, 4), Span("Y", 4, 5)]
+    assert spans_of(list("SBMES")) == [Span("", 0, 1), Span("", 1, 4), Span("", 4, 5)]  # words of a Chinese text
 
 
 def test_an_entity_is_right_as_a_whole_or_wrong():

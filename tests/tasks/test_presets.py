@@ -242,7 +242,8 @@ def test_a_preset_finds_its_files_also_where_they_are_of_another_kind(sets, run,
         "--epochs", 1, "--max-length", 48,
     )  # fmt: skip
     assert code == 0, err
-    assert "1 lines are left out: empty, broken, or labelled -" in err
+    for name in ("train.json", "dev.json"):
+        assert f"{tmp_path / name}: 1 rows are left out: broken, or labelled -" in err
     assert len((tmp_path / "run" / "predictions.jsonl").read_text().splitlines()) == 2
 
 
@@ -311,14 +312,20 @@ def test_glue_reads_every_file_first_scores_both_halves_of_mnli_and_leaves_out_b
     given = ("glue", sets / "model", "--data", glue, "--epochs", 1, "--set", "task.max_length=48", "--json", "--output")
     code, out, err = run(*given, tmp_path / "run")
     assert code == 0, err
+    assert f"{glue / 'QQP' / 'train.tsv'}: 1 rows are left out: broken, or labelled -" in err
     scores = json.loads(out)["tasks"]["mnli"]
     assert list(scores) == ["accuracy", "accuracy_mm"]
     said = [json.loads(line)["label"] for line in (tmp_path / "run/mnli/predictions.jsonl").read_text().splitlines()]
     right = [line.rsplit("\t", 1)[1].replace("entailment", "neutral") for line in rows.splitlines()[1:]]
     assert scores["accuracy_mm"] == pytest.approx(sum(map(str.__eq__, said, right)) / len(right))
-    with (glue / "QQP" / "dev.tsv").open("ab") as file:
-        file.write(b"\xff\n")
-    code, _, err = run(*given, tmp_path / "other")
-    assert (code, err.count("\n")) == (2, 1)
-    assert f"{glue / 'QQP' / 'dev.tsv'}, line " in err
-    assert not (tmp_path / "other").exists()
+    for line in (b"\xff\n", b"1\t2\t3\tthe\triver\tmaybe\n"):
+        whole = (glue / "QQP" / "dev.tsv").read_bytes()
+        (glue / "QQP" / "dev.tsv").write_bytes(whole + line)
+        code, _, err = run(*given, tmp_path / "other")
+        (glue / "QQP" / "dev.tsv").write_bytes(whole)
+        assert (code, err.count("\n")) == (2, 1)
+        assert f"{glue / 'QQP' / 'dev.tsv'}, line {len(whole.splitlines()) + 1}: " in err
+        assert not (tmp_path / "other").exists()
+    (glue / "MNLI" / "dev_mismatched.tsv").rename(glue / "MNLI" / "dev_mismatched.txt")
+    assert PRESETS["mnli"].find_second(glue / "MNLI") == glue / "MNLI" / "dev_mismatched.txt"
+    assert PRESETS["qqp"].find_second(glue / "QQP") is None

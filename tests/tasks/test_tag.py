@@ -94,7 +94,7 @@ def test_a_tag_that_training_never_had_is_refused_on_its_own_line(tmp_path):
         ({"tokens": "a b", "tags": ["O", "O"]}, "expected lists of words and of tags as text, found 'a b'"),
         ({"tokens": ["a"], "tags": [3]}, "expected lists of words and of tags as text, found [3]"),
         ({"tokens": ["a"], "tags": None}, "expected lists of words and of tags as text, found None"),
-        ({"tokens": ["a"], "tags": ["NN"]}, "'NN' is not a tag (O, B-NAME, I-NAME, E-NAME or S-NAME)"),
+        ({"tokens": ["a"], "tags": ["NN"]}, "'NN' is not a tag (O, B-NAME, I-NAME and the like)"),
         ({"tokens": ["a"]}, "no column 'tags'; there are tokens"),
         ({"text": "a"}, "no column 'tokens'; there are text"),
     ],
@@ -400,3 +400,22 @@ def test_plain_tags_are_taken_where_they_are_asked_for(tmp_path):
     empty = write_json_lines(tmp_path / "b.jsonl", [{"tokens": ["a"], "tags": [" "]}])
     with pytest.raises(DataError, match="a tag is empty"):
         list(task.read(str(empty)))
+
+
+def test_rows_of_a_labelling_tool_with_tokens_of_its_own_are_read_by_their_spans(tmp_path):
+    row = {
+        "text": "Marie lives",
+        "tokens": [{"text": "Marie", "start": 0, "end": 5, "id": 0}],
+        "spans": [{"start": 0, "end": 5, "token_start": 0, "label": "PER"}],
+    }
+    (example,) = Tag.of({}).read(str(write_json_lines(tmp_path / "a.jsonl", [row])))
+    assert (example.words, example.tags) == (("Marie", "lives"), ("B-PER", "O"))
+
+
+def test_an_entity_of_several_words_may_come_though_training_has_none(tmp_path):
+    path = write_json_lines(tmp_path / "a.jsonl", [{"text": "in Rome", "entities": [[3, 7, "LOC"]]}])
+    task = Tag.of({})
+    examples = list(task.read(str(path)))
+    assert task.find_labels(examples) == ("O", "B-LOC", "I-LOC")
+    other = write_json_lines(tmp_path / "b.jsonl", [{"tokens": ["in", "Rome"], "tags": ["O", "B-LOC"]}])
+    assert task.find_labels(task.read(str(other))) == ("O", "B-LOC")  # as its file has them

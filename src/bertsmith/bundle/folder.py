@@ -238,18 +238,7 @@ def tokenizer_of(folder: Path) -> Tokenizer | None:
     """The tokenizer of a model folder, where it has one."""
     if not any((folder / name).is_file() for name in ("tokenizer.json", "vocab.txt")):
         return None
-    return Tokenizer.from_folder(folder, lowercase=_has_weights(folder) or not _has_capitals(folder))
-
-
-def _has_capitals(folder: Path) -> bool:
-    """Google's folders do not say whether they are cased; a vocabulary with words in capitals can only be.
-
-    (Its Chinese vocabulary, which is not cased, has the pieces `<S>` and `<T>`.)
-    """
-    if not (folder / "vocab.txt").is_file():
-        return False
-    pieces = (folder / "vocab.txt").read_text(encoding="utf-8", errors="replace").split("\n")
-    return any(piece.removeprefix("##").isalnum() and piece != piece.lower() for piece in pieces)
+    return Tokenizer.from_folder(folder)
 
 
 def max_length_of(folder: Path, config: BertConfig) -> int:

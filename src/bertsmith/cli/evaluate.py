@@ -6,7 +6,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from bertsmith.cli.output import note_on_int8, percent, print_json, print_table, progress_bar, task_options
+from bertsmith.cli.output import note_on_int8, percent, print_json, print_note, print_table, progress_bar, task_options
 
 __all__ = ["evaluate"]
 
@@ -44,7 +44,9 @@ def evaluate(
     if int8:
         note_on_int8()
     with progress_bar("evaluating") as progress:
-        scores = job(model, data=data, options=options, int8=int8, progress=lambda done: progress(done, None))
+        scores = job(
+            model, data=data, options=options, int8=int8, progress=lambda done: progress(done, None), tell=print_note
+        )
     if as_json:
         print_json(scores)
     else:

@@ -71,7 +71,8 @@ def finetune(
         The file to judge by.
     columns
         FIELD=COLUMN by name, or by number from 1 where the file has no header; again for more. Fields: text, pair,
-        label (choose: also choices and prefix; tag: word, tag, tokens, tags; answer: question, context, answer, start).
+        label (choose: also choices and prefix; tag: word, tag, tokens, tags, entities, document; answer: question,
+        context, answer, start).
     multilabel
         classify: a text may have several classes.
     unanswerable

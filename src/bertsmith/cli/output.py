@@ -110,9 +110,10 @@ def layers_of(given: str | None) -> tuple[int, ...] | None:
 
 
 def task_options(columns: Sequence[str] | None, changes: Sequence[str] | None) -> dict[str, Any]:
-    """Options of a model's task from --column and --set."""
+    """Options of a model's task from --column and --set; `task.` may stand before a name, as in fine-tuning."""
     named = columns_of(columns)
-    return ({"columns": named} if named else {}) | pairs_of(changes or [])
+    pairs = {name.removeprefix("task."): value for name, value in pairs_of(changes or []).items()}
+    return ({"columns": named} if named else {}) | pairs
 
 
 @contextmanager

@@ -26,7 +26,7 @@ from bertsmith.model.initial import initialise
 from bertsmith.model.memory import keep_freed_memory
 from bertsmith.tasks.kinds import make_task
 from bertsmith.tasks.running import run_items
-from bertsmith.tasks.task import Criterion
+from bertsmith.tasks.task import Criterion, say_left_out
 from bertsmith.train.assembly import assemble, open_run
 from bertsmith.train.checkpoint import (
     Checkpoints,
@@ -93,7 +93,7 @@ class FinetuningRun:
         self._check_length()
         assert self.bundle.tokenizer is not None
         self.tokenizer = self.bundle.tokenizer
-        for remark in self.task.remarks(examples):
+        for remark in (*self.task.remarks(examples), *say_left_out(task, request.train, request.dev)):
             observer.on_note(remark)
         self.train_split = Split(examples, self.task.encode(examples, self.tokenizer))
         self.dev_split: Split | None = None

@@ -281,6 +281,12 @@ class TaskProgram:
         return self.task.decode(inputs, items, outputs)
 
     @property
+    def max_length(self) -> int | None:
+        """Of a text that is cut beyond it; None where all of it is read, in parts."""
+        long = getattr(self.task.options, "long", None)
+        return None if long is None or long.mode == "segments" else int(self.task.options.max_length)
+
+    @property
     def characters_at_once(self) -> int:
         """What a task says is small."""
         return _CHARACTERS_AT_ONCE

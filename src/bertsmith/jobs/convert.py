@@ -51,9 +51,6 @@ def convert(
         require_onnx()
     folder, bundle = _read(source, drop)
     origin = f"converted from `{source}`"
-    if to == "hf":
-        write_bundle(target, bundle, source=origin)
-        return bundle
     if to == "onnx":
         bundle = _for_onnx(bundle, folder)
         for line in _export_onnx(target, bundle, origin, int8=int8):
@@ -61,6 +58,9 @@ def convert(
                 tell(line)
         return bundle
     bundle = replace(bundle, pooling=read_published_pooling(folder))
+    if to == "hf":
+        write_bundle(target, bundle, source=origin)
+        return bundle
     return write_sentence_transformers(target, bundle, source=origin)
 
 

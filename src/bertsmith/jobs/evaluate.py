@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from bertsmith.errors import DataError
 from bertsmith.jobs.predict import open_task, predictions_of
+from bertsmith.tasks.task import say_left_out
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -20,9 +21,16 @@ def evaluate(
     options: Mapping[str, Any] | None = None,
     int8: bool = False,
     progress: Callable[[int], object] | None = None,
+    tell: Callable[[str], object] | None = None,
 ) -> dict[str, float]:
-    """Scores by name; `options` change those of the model's task, and `progress` is told of each example."""
+    """Scores by name; `options` change those of the model's task, and `progress` is told of each example.
+
+    `tell` is given what a person should know besides, in sentences.
+    """
     ready = open_task(model, options, int8=int8)
+    if tell is not None and data != "-":
+        for remark in say_left_out(ready.task, data):
+            tell(remark)
     examples, predictions = [], []
     for example, prediction in predictions_of(ready, data, labelled=True):
         examples.append(example)

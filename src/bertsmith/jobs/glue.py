@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import statistics
-from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from bertsmith.errors import InputError
 from bertsmith.jobs.evaluate import evaluate
 from bertsmith.jobs.finetune import finetune, make_request, refuse_several_processes
+from bertsmith.tasks.classify import TextTask
 from bertsmith.tasks.kinds import make_task
 from bertsmith.tasks.presets import GLUE, PRESETS
 
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from bertsmith.finetuning.keeping import Observer
+    from bertsmith.finetuning.request import Request
 
 __all__ = ["GlueResult", "GlueRow", "glue"]
 
@@ -86,11 +87,9 @@ def glue(
         for name, files in found.items()
         if files is not None
     }
-    seconds = {name: _second_dev(data, name) for name in requests}
+    seconds = {name: PRESETS[name].find_second(data / PRESETS[name].folder) for name in requests}
     for name, request in requests.items():
-        task = make_task(request.kind, request.options)
-        for file in (request.train, request.dev, seconds[name]):
-            deque(() if file is None else task.read(file), maxlen=0)
+        _check_files(request, seconds[name])
     for name, request in requests.items():
         if observer is not None:
             observer.on_note(f"{name}:")
@@ -99,7 +98,7 @@ def glue(
             return GlueResult(rows, missing, result.stopped_by)
         scores = {score: result.scores[score] for score in PRESETS[name].reported}
         if (second := seconds[name]) is not None:
-            others = evaluate(str(result.model), data=second)
+            others = evaluate(str(result.model), data=str(second))
             scores |= {f"{score}_{_SECOND}": others[score] for score in PRESETS[name].reported}
         rows.append(GlueRow(name, scores, output / name))
     return GlueResult(rows, missing)
@@ -112,8 +111,11 @@ def _files(data: Path, name: str) -> tuple[Path, Path] | None:
     return (train, dev) if train.is_file() and dev.is_file() else None
 
 
-def _second_dev(data: Path, name: str) -> str | None:
-    """A task's second dev file, where it has one and it is there."""
-    preset = PRESETS[name]
-    path = data / preset.folder / (preset.second_dev or preset.files[1])
-    return str(path) if preset.second_dev is not None and path.is_file() else None
+def _check_files(request: Request, second: Path | None) -> None:
+    """Read a task's files once, labels too; whatever is wrong with a line is an error now."""
+    task = make_task(request.kind, request.options)
+    assert isinstance(task, TextTask)
+    for file in (request.train, request.dev, second):
+        if file is not None:
+            for example in task.read(str(file)):
+                task.target(example)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from bertsmith.report.classes import MAX_MISTAKES, count_wrong, show_class_scores
@@ -10,6 +11,7 @@ from bertsmith.report.facts import LABEL_LENGTH
 from bertsmith.report.marks import Mark, mark_spans, show_legend, show_sides, window_around
 from bertsmith.report.page import Html, excerpt, paragraph, section
 from bertsmith.tasks.entity_scores import Span, score_entities, spans_of
+from bertsmith.tasks.tag import Tag
 
 if TYPE_CHECKING:
     from bertsmith.report.dev import Dev, Tagged
@@ -20,10 +22,12 @@ __all__ = ["show_entities"]
 
 def show_entities(dev: Dev[TaggedText, Tagged]) -> View:
     """All of `tag`."""
-    scores = score_entities([example.tags or () for example in dev.examples], [p.tags for p in dev.predictions])
+    assert isinstance(dev.task, Tag)
+    read = partial(spans_of, plain=dev.task.options.plain)
+    golds, guesses = [example.tags or () for example in dev.examples], [found.tags for found in dev.predictions]
+    scores = score_entities(golds, guesses, plain=dev.task.options.plain)
     found = [
-        (example, set(spans_of(example.tags or ())), set(spans_of(prediction.tags)))
-        for example, prediction in dev.pairs()
+        (example, set(read(example.tags or ())), set(read(prediction.tags))) for example, prediction in dev.pairs()
     ]
     wrong = sorted((each for each in found if each[1] != each[2]), key=lambda each: -len(each[1] ^ each[2]))
     summary = (

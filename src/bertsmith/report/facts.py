@@ -12,6 +12,7 @@ from bertsmith.report.page import Html, excerpt, paragraph, section, table
 from bertsmith.tasks.classify import Classify
 from bertsmith.tasks.entity_scores import spans_of
 from bertsmith.tasks.regress import Regress
+from bertsmith.tasks.tag import Tag
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -74,8 +75,9 @@ def _names_of(task: Task[Any]) -> NamesOf:
     """What is counted in an example."""
     if isinstance(task, Classify):
         return class_names(task)
+    if isinstance(task, Tag):
+        return lambda example: [span.label for span in spans_of(example.tags or (), plain=task.options.plain)]
     counted: dict[str, NamesOf] = {
-        "tag": lambda example: [span.label for span in spans_of(example.tags or ())],
         "choose": lambda example: [f"choice {example.label}"],
         "answer": lambda example: ["with an answer" if example.answers else "without an answer"],
     }

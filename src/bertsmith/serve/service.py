@@ -29,7 +29,6 @@ __all__ = ["Service"]
 _SHORT = 4096  # characters, or tokens, that are worked on here; more goes to a thread, so that others need not wait
 _BATCHES_AT_ONCE = 8  # the most that one item may have
 _SLACK = 2  # by which the speed may be better than it has looked
-_ENDLESS = 2**30  # tokens, of a text that is not cut
 _GONE = 499  # nobody is there to read it
 
 
@@ -55,7 +54,10 @@ class Service:
     ) -> tuple[list[Any], int]:
         """And the number of tokens that were read; `field` is where the inputs are from."""
         self.check_number(inputs)
-        items = await self.aside(sum(map(_size, inputs)), lambda: self._encode(program, inputs, truncate, field))
+        size = sum(map(_size, inputs))
+        if size > self.limits.body:  # a query or a text stands beside each of many others
+            raise TooLargeError(f"{size:,} characters, each pair counted whole; {self.limits.body:,} are the most")
+        items = await self.aside(size, lambda: self._encode(program, inputs, truncate, field))
         tokens = sum(item.num_tokens for item in items)
         self.check_tokens(tokens)
         most = _BATCHES_AT_ONCE * self.batcher.budget
@@ -101,12 +103,14 @@ class Service:
 
     def _encode(self, program: Any, inputs: Sequence[Any], truncate: bool, field: str) -> list[Item]:
         try:
-            items = program.encode(inputs)
-            whole = [] if truncate else items_of_texts(program.tokenizer, list(map(_whole, inputs)), _ENDLESS)
+            longest = None if truncate else program.max_length
+            if longest is not None:
+                whole = items_of_texts(program.tokenizer, list(map(_whole, inputs)), longest + 1)
+                if any(item.num_tokens > longest for item in whole):
+                    raise TooLargeError(f"a text is longer than the {longest} tokens that are read")
+            items: list[Item] = program.encode(inputs)
         except InputError as error:
             raise FieldError(field, str(error)) from error
-        if any(item.num_tokens < uncut.num_tokens for item, uncut in zip(items, whole, strict=False)):
-            raise TooLargeError("a text is longer than the model reads; shorten it, or let it be cut: truncate: true")
         return items
 
     async def answer(self, request: Request, work: Awaitable[Any]) -> Response:
@@ -140,10 +144,12 @@ def _whole(value: Any) -> TextLike:
 
 
 def _size(value: Any) -> int:
-    """Characters, roughly, of whatever a program takes."""
+    """Characters, roughly, of whatever a program takes; a text stands beside each of its choices."""
     if isinstance(value, str):
         return len(value)
     if isinstance(value, tuple | list):
         return len(value) if value and isinstance(value[0], int) else sum(map(_size, value))
-    fields = (getattr(value, name, None) for name in ("text", "pair", "question", "context", "choices"))
+    if choices := getattr(value, "choices", ()):
+        return _size(choices) + len(choices) * len(value.text)
+    fields = (getattr(value, name, None) for name in ("text", "pair", "question", "context"))
     return sum(_size(field) for field in fields if field is not None)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections import deque
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import numpy as np
@@ -13,7 +14,7 @@ from pydantic import Field
 from bertsmith.errors import ConfigError
 from bertsmith.model.heads import Classifier
 from bertsmith.tasks import scores
-from bertsmith.tasks.tables import NOWHERE
+from bertsmith.tasks.tables import NOWHERE, Place
 from bertsmith.tasks.task import Criterion, Item, Prediction, Scores, Task, TaskBatch
 from bertsmith.tasks.texts import TextExample, TextOptions, encode_texts, read_texts
 
@@ -49,25 +50,24 @@ class TextTask(Task[TextExample]):
     options: TextOptions
 
     def read(self, name: str, *, labelled: bool = True) -> Iterator[TextExample]:
-        """A table with the columns text, pair (perhaps) and label."""
-        return read_texts(
-            name,
-            self.options.columns,
-            labelled=labelled,
-            may_be_empty=self.label_may_be_empty,
-            lenient=self.options.lenient,
-        )
+        """A table with the columns text, pair (perhaps) and label. Whoever wants predictions wants one a line."""
+        return self._read(name, labelled, [] if self.options.lenient and labelled else None)
+
+    def _read(self, name: str, labelled: bool, left_out: list[Place] | None) -> Iterator[TextExample]:
+        empty = self.label_may_be_empty
+        return read_texts(name, self.options.columns, labelled=labelled, may_be_empty=empty, left_out=left_out)
+
+    def count_left_out(self, name: str) -> int:
+        """The rows that `lenient` leaves out."""
+        found: list[Place] = []
+        if self.options.lenient:
+            deque(self._read(name, True, found), maxlen=0)
+        return len(found)
 
     @property
     def label_may_be_empty(self) -> bool:
         """Whether nothing is an answer too."""
         return False
-
-    def remarks(self, examples: Sequence[TextExample]) -> list[str]:
-        """How many lines `lenient` has left out, besides."""
-        left = examples[-1].place.line - examples[0].place.line + 1 - len(examples) if self.options.lenient else 0
-        said = [f"{left:,} lines are left out: empty, broken, or labelled -"] if left else []
-        return [*super().remarks(examples), *said]
 
     def example(self, text: str, pair: str | None = None) -> TextExample:
         """A text, or a pair of texts."""

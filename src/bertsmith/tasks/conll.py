@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Sentence", "check_tag", "read_conll"]
 
-_TAG = re.compile(r"O|[BIES]-\S+|[BI]")
+_TAG = re.compile(r"O|[BIMESLU]-\S+|[BIMES]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +84,7 @@ def check_tag(place: Place, name: str, *, plain: bool) -> None:
         raise place.error("a tag is empty; write one, or remove the row")
     if not plain and not _TAG.fullmatch(name):
         raise place.error(
-            f"{name!r:.40} is not a tag (O, B-NAME, I-NAME, E-NAME or S-NAME); is it the tag column? "
+            f"{name!r:.40} is not a tag (O, B-NAME, I-NAME and the like); is it the tag column? "
             "For tags without these letters, such as parts of speech: --set task.plain=true"
         )
 

@@ -1,7 +1,7 @@
 """The score of named entities: found whole, with the right label, or not found at all, as conlleval counts.
 
-In: a tag for each word of each sentence, as IOB1, IOB2 or BIOES; one of none of these, such as a part of speech, is an
-entity of one word. Out: precision, recall and F1 of the entities.
+In: a tag for each word of each sentence, as IOB1, IOB2, BIOES, BMES or BILOU; or plain ones, such as parts of speech,
+of which each is an entity of one word. Out: precision, recall and F1 of the entities.
 """
 
 from __future__ import annotations
@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 __all__ = ["EntityScores", "Span", "score_entities", "spans_of"]
+
+
+_SAME = {"M": "I", "L": "E", "U": "S"}  # in the middle, last, a unit: what others call them
 
 
 @dataclass(frozen=True)
@@ -39,12 +42,14 @@ class EntityScores:
     per_class: dict[str, ClassScore]
 
 
-def spans_of(tags: Labels) -> list[Span]:
+def spans_of(tags: Labels, *, plain: bool = False) -> list[Span]:
     """The entities of a sentence. No tag is an error: one that cannot go on from the word before begins a new entity.
 
     >>> spans_of(["I-PER", "I-PER", "I-LOC", "O", "B-LOC", "B-LOC"])[:2]
     [Span(label='PER', start=0, stop=2), Span(label='LOC', start=2, stop=3)]
     """
+    if plain:
+        return [Span(tag, place, place + 1) for place, tag in enumerate(tags)]
     spans = []
     before, label, start = "O", "", 0
     for place, tag in enumerate((*tags, "O")):
@@ -57,7 +62,7 @@ def spans_of(tags: Labels) -> list[Span]:
     return spans
 
 
-def score_entities(golds: Sequence[Labels], guesses: Sequence[Labels]) -> EntityScores:
+def score_entities(golds: Sequence[Labels], guesses: Sequence[Labels], *, plain: bool = False) -> EntityScores:
     """The scores of tagged sentences: an entity is right if label, start and stop are."""
     check_pairs(golds, guesses)
     support, found, correct = Counter[str](), Counter[str](), Counter[str]()
@@ -65,7 +70,7 @@ def score_entities(golds: Sequence[Labels], guesses: Sequence[Labels]) -> Entity
     for number, (gold, guess) in enumerate(zip(golds, guesses, strict=True), 1):
         if len(gold) != len(guess):
             raise InputError(f"sentence {number} has {len(gold)} gold tags but {len(guess)} guesses")
-        gold_spans, guess_spans = set(spans_of(gold)), set(spans_of(guess))
+        gold_spans, guess_spans = set(spans_of(gold, plain=plain)), set(spans_of(guess, plain=plain))
         support.update(span.label for span in gold_spans)
         found.update(span.label for span in guess_spans)
         correct.update(span.label for span in gold_spans & guess_spans)
@@ -87,4 +92,7 @@ def score_entities(golds: Sequence[Labels], guesses: Sequence[Labels]) -> Entity
 def _split(tag: str) -> tuple[str, str]:
     """B, I, O, E or S, and the label."""
     prefix, _, label = tag.partition("-")
-    return (prefix, label) if prefix in ("B", "I", "O", "E", "S") else ("S", tag)
+    prefix = _SAME.get(prefix, prefix)
+    if prefix not in ("B", "I", "O", "E", "S"):
+        raise InputError(f"the tag {tag!r} must be O, or begin with B-, I-, M-, E-, L-, S- or U-")
+    return prefix, label

@@ -37,6 +37,11 @@ class Preset:
         train, dev = (_find(folder / name) for name in self.files)
         return train, dev
 
+    def find_second(self, folder: Path) -> Path | None:
+        """Its second dev file, where it has one and it is there."""
+        path = None if self.second_dev is None else _find(folder / self.second_dev)
+        return path if path is not None and path.is_file() else None
+
 
 def _find(path: Path) -> Path:
     others = (path.with_suffix(suffix) for suffix in _SUFFIXES)

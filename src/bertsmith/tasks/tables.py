@@ -103,7 +103,7 @@ def read_rows(name: str, columns: Iterable[Column] = (), *, lenient: bool = Fals
     """The rows of a file, one after the other. `-` is standard input: JSON lines if it begins with a brace.
 
     A `.txt` file, and other standard input, is one text a line; where columns are named it is TSV. With `lenient` lines
-    of a table that have too few or too many columns are left out, else they are an error.
+    of a table that have too few or too many columns come as rows without cells, else they are an error.
     """
     columns = list(columns)
     numbered = any(isinstance(column, int) for column in columns)
@@ -193,10 +193,11 @@ def _table(name: str, lines: Iterator[tuple[Place, list[str]]], numbered: bool, 
             if not numbered:
                 continue
         if len(cells) != len(header):
-            if lenient:
-                continue
-            raise place.error(f"{len(cells)} columns, not {len(header)} as in the first line; correct or remove it")
-        yield Row(place, dict(zip(header, cells, strict=True)))
+            if not lenient:
+                raise place.error(f"{len(cells)} columns, not {len(header)} as in the first line; correct or remove it")
+            yield Row(place, {})
+        else:
+            yield Row(place, dict(zip(header, cells, strict=True)))
     if header is None:
         raise Place(name, 1).error("is empty")
 

@@ -99,10 +99,17 @@ class Tag(Task[TaggedText]):
         return self.options.context and example.document == following.document
 
     def find_labels(self, examples: Iterable[TaggedText]) -> tuple[str, ...]:
-        """All tags that occur, `O` first; it is always there, but among plain tags."""
+        """All tags that occur, `O` first; it is always there, but among plain tags.
+
+        Where they were made of spans, an entity of several words may come though all in training have one.
+        """
         if self.options.labels is not None:
             return self.options.labels
-        found = {tag for example in examples for tag in example.tags or ()}
+        found: set[str] = set()
+        for example in examples:
+            found.update(example.tags or ())
+            if example.from_spans:
+                found.update(f"I-{tag[2:]}" for tag in example.tags or () if tag != "O")
         outside = () if self.options.plain and "O" not in found else ("O",)
         return (*outside, *sorted(found - {"O"}))
 
@@ -180,14 +187,28 @@ class Tag(Task[TaggedText]):
                 tags[example][number] = self.labels[best]
                 shares[example][number] = share
         return [
-            {"text": example.text, "tags": tags[number], "entities": _entities(example, tags[number], shares[number])}
+            {
+                "text": example.text,
+                "tags": tags[number],
+                "entities": self._entities(example, tags[number], shares[number]),
+            }
             for number, example in enumerate(examples)
         ]
+
+    def _entities(self, example: TaggedText, tags: list[str], shares: np.ndarray) -> list[dict[str, Any]]:
+        found = []
+        for span in spans_of(tags, plain=self.options.plain):
+            start, end = example.offsets[span.start][0], example.offsets[span.stop - 1][1]
+            score = float(shares[span.start : span.stop].mean())
+            found.append(
+                {"label": span.label, "text": example.text[start:end], "start": start, "end": end, "score": score}
+            )
+        return found
 
     def score(self, examples: Sequence[TaggedText], predictions: Sequence[Prediction]) -> Scores:
         """Entities by span, as conlleval counts them; and F1 by class."""
         golds = [example.tags or () for example in examples]
-        found = score_entities(golds, [prediction["tags"] for prediction in predictions])
+        found = score_entities(golds, [prediction["tags"] for prediction in predictions], plain=self.options.plain)
         each = {f"f1_{name}": score.f1 for name, score in sorted(found.per_class.items())}
         return {
             "f1": found.f1,
@@ -211,12 +232,3 @@ def _pieces_of(words: set[str], tokenizer: Tokenizer) -> dict[str, list[int]]:
     """The pieces of each distinct word; one that the tokenizer drops is unknown, so that it keeps its place."""
     listed = sorted(words)
     return {word: ids or [tokenizer.unk_id] for word, ids in zip(listed, tokenizer.encode_plain(listed), strict=True)}
-
-
-def _entities(example: TaggedText, tags: list[str], shares: np.ndarray) -> list[dict[str, Any]]:
-    found = []
-    for span in spans_of(tags):
-        start, end = example.offsets[span.start][0], example.offsets[span.stop - 1][1]
-        score = float(shares[span.start : span.stop].mean())
-        found.append({"label": span.label, "text": example.text[start:end], "start": start, "end": end, "score": score})
-    return found

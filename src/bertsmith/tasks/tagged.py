@@ -7,7 +7,7 @@ Spans come as `[{"start": 0, "end": 11, "label": "PER"}, …]`, as `[[0, 11, "PE
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from bertsmith.tasks.conll import check_tag
@@ -38,6 +38,7 @@ class TaggedText:
     tags: tuple[str, ...] | None
     document: int
     one_a_line: bool = False
+    from_spans: bool = False  # whether the tags were made here
 
     def place_of(self, number: int) -> Place:
         """Of a word: its own line where every word has one."""
@@ -73,19 +74,17 @@ def from_row(
     row: Row, columns: dict[str, Column], document: int, *, labelled: bool, characters: bool, plain: bool
 ) -> TaggedText:
     """A row with words and tags, or with text and spans; where nothing is `labelled`, words or text alone."""
-    tokens = columns.get("tokens", "tokens")
-    if row.has(tokens):
-        return _from_tokens(row, tokens, columns.get("tags", "tags") if labelled else None, document, plain=plain)
+    tokens, tags = columns.get("tokens", "tokens"), columns.get("tags", "tags")
     text = columns.get("text", "text")
     spans = columns.get("entities") or next((name for name in _SPAN_COLUMNS if row.has(name)), None)
-    if labelled and (spans is None or not row.has(text)):
-        row.get(tokens)  # whose error lists the columns
+    in_spans = row.has(text) and (spans is not None if labelled else not row.has(tokens))
+    if not in_spans or (labelled and row.has(tags)):
+        return _from_tokens(row, tokens, tags if labelled else None, document, plain=plain)
     example = from_text(row.place, row.text(text), document, characters=characters)
     if not labelled:
         return example
     assert spans is not None
-    tags = _tags_of(example, _spans(row.place, example.text, row.get(spans)))
-    return TaggedText(example.place, example.text, example.words, example.offsets, tags, document)
+    return replace(example, tags=_tags_of(example, _spans(row.place, example.text, row.get(spans))), from_spans=True)
 
 
 def _from_tokens(row: Row, tokens: Column, tags: Column | None, document: int, *, plain: bool) -> TaggedText:

@@ -47,6 +47,7 @@ __all__ = [
     "TaskOptions",
     "packed_ids",
     "packed_texts",
+    "say_left_out",
 ]
 
 Prediction = dict[str, Any]
@@ -176,6 +177,11 @@ class Task(ABC, Generic[Example]):
     def read(self, name: str, *, labelled: bool = True) -> Iterator[Example]:
         """The examples of a file, one after the other; `labelled` says whether they must tell what is right."""
 
+    def count_left_out(self, name: str) -> int:
+        """How many rows of a labelled file its options leave out; a person should know of them."""
+        del name
+        return 0
+
     @abstractmethod
     def example(self, *values: Any, **fields: Any) -> Example:
         """An example from what a caller has at hand, without what is right; every kind names its own fields."""
@@ -238,6 +244,12 @@ class Task(ABC, Generic[Example]):
 
     def attach(self, model: nn.Module, *, seed: int = 0) -> None:
         """Add to a model what its kind of head has not; nothing, mostly."""
+
+
+def say_left_out(task: Task[Any], *names: str | None) -> list[str]:
+    """A sentence for each labelled file of which rows are left out."""
+    counts = {name: task.count_left_out(name) for name in names if name is not None}
+    return [f"{name}: {count:,} rows are left out: broken, or labelled -" for name, count in counts.items() if count]
 
 
 def packed_ids(tokenizer: Tokenizer, *parts: Sequence[int] | np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -80,15 +80,25 @@ def column_of(row: Row, field: str, columns: dict[str, Column]) -> Column | None
 
 
 def read_texts(
-    name: str, columns: dict[str, Column], *, labelled: bool, may_be_empty: bool = False, lenient: bool = False
+    name: str,
+    columns: dict[str, Column],
+    *,
+    labelled: bool,
+    may_be_empty: bool = False,
+    left_out: list[Place] | None = None,
 ) -> Iterator[TextExample]:
-    """The rows of a table as texts; labels are left out where nobody asked for them. Plain lines have no columns."""
-    lenient = lenient and labelled  # whoever wants predictions wants one a line
+    """The rows of a table as texts; labels are left out where nobody asked for them. Plain lines have no columns.
+
+    Rows that `TextOptions.lenient` is about are an error, or are added to `left_out`.
+    """
     chosen: dict[str, Column | None] | None = None
     if not labelled and is_plain_text(name):
         columns = {}
     wanted = [column for field, column in columns.items() if labelled or field != "label"]
-    for row in read_rows(name, wanted, lenient=lenient):
+    for row in read_rows(name, wanted, lenient=left_out is not None):
+        if left_out is not None and not row.cells:
+            left_out.append(row.place)
+            continue
         if chosen is None:
             chosen = {field: column_of(row, field, columns) for field in ("text", "pair", "label")}
             for field in ("text", "label") if labelled else ("text",):
@@ -100,7 +110,8 @@ def read_texts(
         text, pair, label = chosen["text"], chosen["pair"], chosen["label"]
         assert text is not None
         found = row.get(label) if labelled and label is not None else None
-        if lenient and found == _NO_LABEL:
+        if left_out is not None and found == _NO_LABEL:
+            left_out.append(row.place)
             continue
         if labelled and (found is None or (found == "" and not may_be_empty)):
             raise row.place.error(f"column {label!r} is empty; write the label, or remove the row")

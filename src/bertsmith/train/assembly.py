@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import torch
 
-from bertsmith.train.checkpoint import Progress, latest_checkpoint, load_checkpoint
+from bertsmith.train.checkpoint import Progress, drop_later_bests, latest_checkpoint, load_checkpoint
 from bertsmith.train.distributed import spread_model
 from bertsmith.train.loop import Loop
 from bertsmith.train.optimizer import build_optimizers
@@ -80,5 +81,8 @@ def open_run(folder: Path, loop: Loop, request: RunRequest, note: Callable[[str]
     if latest is None:
         return Progress()
     progress = load_checkpoint(latest, loop.model, loop.optimizers)
+    there = loop.world.is_main and drop_later_bests(folder / "checkpoints", progress.step)
+    if not loop.world.tell(there):
+        progress = replace(progress, best_cost=None, best_step=None)
     note(f"going on from step {progress.step:,}")
     return progress

@@ -175,6 +175,14 @@ def best_checkpoint(folder: Path) -> Path | None:
     return found[-1] if found else None
 
 
+def drop_later_bests(folder: Path, step: int) -> bool:
+    """Remove the best of a path that a run has left, going on from an earlier step; whether one is still there."""
+    *_, last = [None, *_numbered(folder, "best")]
+    if last is not None and int(last.name.rpartition("-")[2]) > step:
+        shutil.rmtree(last)
+    return best_checkpoint(folder) is not None
+
+
 def _numbered(folder: Path, name: str) -> list[Path]:
     if not folder.is_dir():
         return []

@@ -78,10 +78,10 @@ class Tokenizer:
         return cls(engine, special_tokens)
 
     @classmethod
-    def from_folder(cls, folder: Path, *, lowercase: bool = True) -> Tokenizer:
+    def from_folder(cls, folder: Path, *, lowercase: bool | None = None) -> Tokenizer:
         """Read `tokenizer.json`, or else `vocab.txt`, with what `tokenizer_config.json` says.
 
-        `lowercase` counts where neither file says it.
+        `lowercase` counts where neither file says it; where nobody does, the folder and its vocabulary decide.
         """
         settings_file = folder / "tokenizer_config.json"
         settings = read_json(settings_file) if settings_file.is_file() else {}
@@ -91,7 +91,9 @@ class Tokenizer:
                 return cls(_read_engine(folder / "tokenizer.json"), special_tokens)
             return cls.from_pieces(
                 _read_pieces(folder / "vocab.txt"),
-                lowercase=_flag(settings, "do_lower_case", default=lowercase),
+                lowercase=_flag(
+                    settings, "do_lower_case", default=_is_uncased(folder) if lowercase is None else lowercase
+                ),
                 strip_accents=_flag(settings, "strip_accents", default=None),
                 split_chinese=_flag(settings, "tokenize_chinese_chars", default=True),
                 special_tokens=special_tokens,
@@ -314,6 +316,18 @@ def _next_word(encoding: Encoding, number: int) -> int:
 def _cut(text: str, encoding: Encoding, number: int) -> str:
     """The text before a token, all of it where there is no such token."""
     return text[: encoding.offsets[number][0]] if number < len(encoding) else text
+
+
+def _is_uncased(folder: Path) -> bool:
+    """Google's folders do not say whether they are cased; a vocabulary with words in capitals can only be.
+
+    (Its Chinese vocabulary, which is not cased, has the pieces `<S>` and `<T>`.) Folders as Hugging Face has them are
+    not cased unless they say so.
+    """
+    if (folder / "config.json").is_file():
+        return True
+    pieces = _read_pieces(folder / "vocab.txt")
+    return not any(piece.removeprefix("##").isalnum() and piece != piece.lower() for piece in pieces)
 
 
 def _read_pieces(path: Path) -> list[str]:
