@@ -7,7 +7,7 @@ import torch
 
 from bertsmith.config import BertConfig
 from bertsmith.model.heads import build
-from bertsmith.model.initial import look_at_neighbours, sinusoids
+from bertsmith.model.initial import continued_positions, look_at_neighbours, sinusoids
 
 
 def shape(**fields):
@@ -65,6 +65,37 @@ def test_odd_shapes_begin_too(width, heads):
     look_at_neighbours(model.encoder)
     assert all(weight.isfinite().all() for weight in model.parameters())
     assert first_maps(model, 30).shape == (heads, 30, 30)
+
+
+def test_later_positions_go_on_as_training_has_changed_the_first():
+    """Training turns, stretches and shifts the waves of 128 positions; what a head has learned of it holds beyond."""
+    model = build(shape(hidden_size=256, num_attention_heads=4), seed=3)
+    look_at_neighbours(model.encoder)
+    table, attention = model.encoder.embeddings.position.weight, model.encoder.layers[0].attention
+    generator = torch.Generator().manual_seed(5)
+    turn = torch.linalg.qr(torch.randn(256, 256, generator=generator)).Q
+    with torch.no_grad():
+        for weight in (model.encoder.embeddings.word.weight, model.encoder.embeddings.token_type.weight):
+            weight.zero_()  # what is looked at depends on positions alone
+        old = table.clone()
+        table.copy_(1.3 * old @ turn + 0.02)
+        attention.qkv.weight.copy_(attention.qkv.weight @ turn)
+
+        def looks_back():
+            """How much the first head looks one back, in positions 150 to 350."""
+            maps, inside = first_maps(model, 400), torch.arange(150, 350)
+            return maps[0, inside, inside - 1].mean().item()
+
+        ideal, whole = looks_back(), table.clone()
+        table[128:] = old[128:]
+        left_alone = looks_back()
+        found = continued_positions(table, 128)
+        table.copy_(found)
+        continued = looks_back()
+    assert torch.equal(found[:128], whole[:128])
+    assert ideal > 0.5
+    assert left_alone < 0.3 * ideal
+    assert continued > 0.9 * ideal
 
 
 def test_sinusoids_are_those_of_the_transformer():

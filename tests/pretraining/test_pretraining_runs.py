@@ -20,11 +20,14 @@ from bertsmith.bundle.folder import read_bundle
 from bertsmith.errors import TrainingError
 from bertsmith.jobs.convert import convert
 from bertsmith.jobs.pretrain import make_request, pretrain
+from bertsmith.model.initial import continued_positions
 from bertsmith.pretraining import run
+from bertsmith.pretraining.keeping import Observer
 from bertsmith.pretraining.settings import Budget
 from bertsmith.report.pretraining import write_report
 from bertsmith.train import keeping
-from bertsmith.train.checkpoint import load_checkpoint
+from bertsmith.train.checkpoint import Progress, load_checkpoint, save_checkpoint
+from bertsmith.train.distributed import World
 from bertsmith.train.speed import Peak
 from pretraining.small_runs import SHAPE, SMALL, Watcher, build_data, make_documents, read_lines, write_model
 
@@ -221,6 +224,38 @@ def test_the_same_request_gives_the_same_bytes_and_another_seed_others(ask, tmp_
     first, again, other = [(result.model / "model.safetensors").read_bytes() for result in results]
     assert first == again
     assert first != other
+
+
+def test_positions_go_on_where_longer_examples_begin_also_after_a_stop_just_there(data, tmp_path):
+    """Six steps of 32 tokens, two of 64; in one go, and in two."""
+
+    def begin(**changes):
+        request = make_request(data, size="tiny", budget=Budget(steps=8), changes={**SMALL, **changes})
+        return run.PretrainingRun(request, tmp_path, World(), Observer()).make_loop(8)
+
+    loop, progress = begin(), Progress()
+    rows = loop.model.encoder.embeddings.position.weight
+    for _ in range(6):
+        progress, _ = loop.take_step(progress)
+    save_checkpoint(tmp_path / "six", loop.model, loop.optimizers, progress)
+    wanted = continued_positions(rows.detach().clone(), 32)
+    loop.before_step(loop.model, progress.step, progress.position)
+    assert torch.equal(rows, wanted)
+    for _ in range(2):
+        progress, _ = loop.take_step(progress)
+    assert progress.position["phase"] == 1
+    again = begin()
+    other = load_checkpoint(tmp_path / "six", again.model, again.optimizers)
+    while other.step < 8:
+        other, _ = again.take_step(other)
+    assert torch.equal(again.model.encoder.embeddings.position.weight, rows)
+    assert begin(initial="random").before_step is None
+
+
+def test_a_model_that_was_trained_keeps_its_positions(ask, tmp_path):
+    made = run.PretrainingRun(ask(4), tmp_path, World(), Observer())
+    assert made.settings.initial == "neighbours"
+    assert made.make_loop(4).before_step is None
 
 
 def test_a_data_set_without_held_out_text_trains_all_the_same(model, tmp_path):

@@ -7,10 +7,11 @@ from torch import nn
 
 from bertsmith.model.encoder import Encoder, Layer
 
-__all__ = ["initialise", "look_at_neighbours", "sinusoids"]
+__all__ = ["continued_positions", "initialise", "look_at_neighbours", "sinusoids"]
 
 _POSITION_STD = 0.06  # beside 0.02 for words: what stands where is the louder part at first
 _LONGEST_WAVE = 10_000
+_RIDGE = 0.1  # of the mean square of a wave
 
 
 @torch.no_grad()
@@ -40,9 +41,7 @@ def look_at_neighbours(encoder: Encoder) -> None:
     """
     config = encoder.config
     width, heads = config.hidden_size, config.num_attention_heads
-    waves = sinusoids(config.max_position_embeddings, width)
-    waves -= waves.mean(dim=0)
-    encoder.embeddings.position.weight.copy_(waves * (_POSITION_STD / waves.std()))
+    encoder.embeddings.position.weight.copy_(_waves(config.max_position_embeddings, width))
     size = width // heads
     # Short waves tell neighbours apart: those from 6 tokens long to about 60, as many as a head has room for.
     some = torch.linspace(0, width // 8, size // 2).round().long()
@@ -58,6 +57,27 @@ def look_at_neighbours(encoder: Encoder) -> None:
         query[:, rows, cosines] += turns.sin()
         query[:, rows + 1, sines] -= turns.sin()
         query[:, rows + 1, cosines] += turns.cos()
+
+
+def continued_positions(rows: torch.Tensor, trained: int) -> torch.Tensor:
+    """A position table that began as waves, (positions, width), with the rows after the first `trained` made anew.
+
+    No example has had those positions yet, and what the model expects of a position has changed since. So what training
+    has made of the first waves is done to the others: the linear map that fits best, small where waves are too long
+    for the trained rows to tell (ridge regression).
+    """
+    waves, seen = _waves(*rows.shape).double(), rows[:trained].double()
+    known, mean = waves[:trained], seen.mean(dim=0)
+    squares = known.T @ known
+    ridge = _RIDGE * squares.diagonal().mean() * torch.eye(len(squares), dtype=torch.double)
+    changed = torch.linalg.solve(squares + ridge, known.T @ (seen - mean))
+    return torch.cat([rows[:trained], (waves[trained:] @ changed + mean).to(rows)])
+
+
+def _waves(num_positions: int, width: int) -> torch.Tensor:
+    waves = sinusoids(num_positions, width)
+    waves -= waves.mean(dim=0)
+    return waves * (_POSITION_STD / waves.std())
 
 
 def sinusoids(num_positions: int, width: int) -> torch.Tensor:

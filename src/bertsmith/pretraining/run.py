@@ -161,8 +161,15 @@ class PretrainingRun:
 
     def make_loop(self, total: int) -> Loop:
         """Everything that trains, at step 0."""
-        objective = Objective(self._make_model().to(self.world.device))
-        return assemble(self._make_work(total), objective, objective.model, self.settings, self.world, total)
+        objective, work = Objective(self._make_model().to(self.world.device)), self._make_work(total)
+        loop = assemble(work, objective, objective.model, self.settings, self.world, total)
+        if self._begins_with_waves:
+            loop.before_step = work.continue_positions
+        return loop
+
+    @property
+    def _begins_with_waves(self) -> bool:
+        return self.request.start is None and self.settings.initial == "neighbours"
 
     @cached_property
     def evaluation(self) -> Evaluation:
@@ -202,7 +209,7 @@ class PretrainingRun:
             assert self.request.size is not None
             config = named_size(self.request.size, vocab_size=self.tokenizer.vocab_size, **dropout)
             model = build(config, "pretraining", seed=seed)
-            if self.settings.initial == "neighbours":
+            if self._begins_with_waves:
                 look_at_neighbours(model.encoder)
         assert isinstance(model, PreTrainingModel)
         assert model.encoder.pooler is not None

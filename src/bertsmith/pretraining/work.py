@@ -17,8 +17,11 @@ from torch import nn
 from bertsmith.data.examples import ExampleOptions, Examples
 from bertsmith.data.stream import Place, Stream, share_of
 from bertsmith.errors import ConfigError
+from bertsmith.model.heads import BertModel
+from bertsmith.model.initial import continued_positions
 from bertsmith.model.operations import pretraining_operations
 from bertsmith.pretraining.planning import Epoch
+from bertsmith.train.distributed import gathered, placed_like
 from bertsmith.train.loop import StepData
 
 if TYPE_CHECKING:
@@ -101,9 +104,24 @@ class PretrainingWork:
                     "take a larger batch (--batch-tokens) or shorter examples (--phases)"
                 )
 
+    @torch.no_grad()
+    def continue_positions(self, model: nn.Module, number: int, position: Mapping[str, int]) -> None:
+        """Where a phase begins whose examples are longer than any before: positions that began as waves go on."""
+        phase, before = self._phase_at(number), position.get("phase")
+        if before is None or phase == before:
+            return
+        trained = max(each.max_length for each in self.settings.phases[: before + 1])
+        if self.settings.phases[phase].max_length > trained:
+            assert isinstance(model, BertModel)
+            table = model.encoder.embeddings.position.weight
+            table.copy_(placed_like(continued_positions(gathered(table), trained), table))
+
+    def _phase_at(self, number: int) -> int:
+        return min(bisect_right(self._ends, number), len(self._ends) - 1)
+
     def step(self, number: int, position: Mapping[str, int]) -> StepData:
         """This process's share of a step; each process has as many parts as the others."""
-        phase = min(bisect_right(self._ends, number), len(self._ends) - 1)
+        phase = self._phase_at(number)
         place = Place(position.get("epoch", 0), position.get("batch", 0))
         if phase != position.get("phase", phase):
             place = Place(place.epoch + 1, 0)

@@ -110,7 +110,10 @@ class Hooks:
 
 @dataclass
 class Loop:
-    """A run in memory: the model, the model as it is called (spread over processes), and what changes it."""
+    """A run in memory: the model, the model as it is called (spread over processes), and what changes it.
+
+    `before_step` may change weights by itself, given the number of the step and the position: the same for the same.
+    """
 
     work: Work
     model: nn.Module
@@ -121,6 +124,7 @@ class Loop:
     seed: int
     world: World
     autocast: torch.dtype | None = None
+    before_step: Callable[[nn.Module, int, Mapping[str, int]], None] | None = None
 
     def run(
         self, progress: Progress, cadence: Cadence, checkpoints: Checkpoints, hooks: Hooks, stop: StopRequest
@@ -159,6 +163,8 @@ class Loop:
     def take_step(self, progress: Progress) -> tuple[Progress, Record]:
         """One optimizer step."""
         begun = time.perf_counter()
+        if self.before_step is not None:
+            self.before_step(self.model, progress.step, progress.position)
         data = self.work.step(progress.step, progress.position)
         counts = dict(zip(data.counts, self.world.sum(list(data.counts.values())), strict=True))
         self._seed_dropout(progress.step)
