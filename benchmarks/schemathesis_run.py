@@ -33,11 +33,12 @@ NARROWER = {
     "/rerank": "the same",
     "/similarity": "a text too long for `truncate: false`",
     "/fill": "a text without a gap",
+    "/neighbours": "a word that the vocabulary does not have",
     "/tokenize": "a pair with several texts",
     "/attention": "a text of more than 128 tokens",
 }
 ALLOWED = ["2xx", "404", "413", "422"]
-POSTS = 11  # routes with a body; the others have nothing to vary
+POSTS = 12  # routes with a body; the others have nothing to vary
 SECONDS = 60  # for the server to start
 
 # name: kind of model, its classes, its kind of task

@@ -12,6 +12,7 @@ from bertsmith.errors import ConfigError, InputError
 from bertsmith.infer.engine import Engine, load
 from bertsmith.jobs.predict import open_task
 from bertsmith.model.pooling import Pooling, Whitening
+from bertsmith.vocab.tokenizer import SPECIAL_TOKENS
 from finetuning.small_tasks import NOUNS, SHAPE, make_tokenizer
 from infer.task_models import write_task
 from twins import random_model, their_twin
@@ -232,3 +233,31 @@ def test_eight_bits_are_asked_for_by_name(folder, tmp_path, monkeypatch):
     engine = load(str(folder), int8=True)
     assert asked == [engine.model]
     assert open_task(str(write_task(tmp_path / "m", "classify")), int8=True).model is asked[1]
+
+
+def test_neighbours_are_the_nearest_rows_of_the_table(ours):
+    """By hand: cosines with every row; the word's own pieces and those that stand for no text are left out."""
+    table = ours.model.encoder.embeddings.word.weight.detach().double().numpy()
+    pieces = ours.tokenizer.pieces
+    for word in ("river", "xyz", "Anna"):
+        ids = ours.tokenizer.encode_plain([word])[0]
+        vector = table[ids].mean(0)
+        cosines = table @ vector / np.linalg.norm(table, axis=1) / np.linalg.norm(vector)
+        wanted = [n for n in np.argsort(-cosines) if n not in ids and pieces[n] not in SPECIAL_TOKENS]
+        (found,) = ours.neighbours([word], top=7)
+        assert [one.token for one in found] == [pieces[n] for n in wanted[:7]]
+        np.testing.assert_allclose([one.score for one in found], cosines[wanted[:7]], atol=1e-5)
+    several = ours.neighbours(["river", "xyz", "Anna"], top=7)
+    assert [one.token for one in several[2]] == [one.token for one in found]
+    (everything,) = ours.neighbours(["river"], top=10_000)
+    assert len(everything) == len(pieces) - len(SPECIAL_TOKENS) - 1
+
+
+@pytest.mark.parametrize(
+    ("words", "top", "said"),
+    [([""], 3, "'' is not a word"), (["\u0f04"], 3, "not a word that the model knows"), (["a"], 0, "top must be 1"),
+     (["x " * 33], 3, "is not a word"), ("river", 3, "expected a list")],
+)  # fmt: skip
+def test_what_has_no_neighbours_is_said(ours, words, top, said):
+    with pytest.raises(InputError, match=said):
+        ours.neighbours(words, top=top)

@@ -60,6 +60,10 @@ def labels(prediction: dict[str, Any]) -> list[dict[str, Any]]:
     return [{"label": label, "score": score} for label, score in sorted(scores.items(), key=lambda pair: -pair[1])]
 
 
+def nearby(engine: Engine, word: str, top: int) -> list[list[dict[str, Any]]]:
+    return [[one._asdict() for one in engine.neighbours([word], top=top)[0]]]
+
+
 def fills(engine: Engine, text: str, top: int) -> list[dict[str, Any]]:
     (gaps,) = engine.fill_many([text], top=top)
     return [
@@ -125,6 +129,9 @@ def asked(small: dict[str, Engine]) -> list[tuple[str, dict[str, Any], Any]]:
         ("/similarity", {"inputs": {"sentences": TEXTS}, "parameters": {}}, unit @ unit.T),
         ("/fill", {"inputs": gaps[0]}, [fills(filler, gaps[0], 5)]),
         ("/fill", {"inputs": gaps, "top_k": 2.0}, [fills(filler, text, 2) for text in gaps]),
+        ("/neighbours", {"inputs": "river", "top_k": 3}, nearby(filler, "river", 3)),
+        ("/neighbours", {"inputs": ["river", "anna paris"], "model": "critic"},
+         nearby(critic, "river", 10) + nearby(critic, "anna paris", 10)),
         ("/tag", {"inputs": TEXTS}, small["finder"].tag(TEXTS)),
         ("/tag", {"inputs": LONG}, small["finder"].tag([LONG])),
         ("/answer", {"question": "where is anna", "context": LONG, "top_k": 3},
@@ -243,7 +250,7 @@ def test_openapi_has_an_example_for_every_body_and_the_answers_are_as_it_says(cl
     replies = {route.path: TypeAdapter(route.response_model) for route in routes.routes if isinstance(route, APIRoute)}
     bodies = {name: body for name, body in schema["components"]["schemas"].items() if name.endswith("Body")}
     posts = {path: methods["post"] for path, methods in schema["paths"].items() if "post" in methods}
-    assert len(posts) == len(bodies) == 11
+    assert len(posts) == len(bodies) == 12
     for path, post in posts.items():
         name = post["requestBody"]["content"]["application/json"]["schema"]["$ref"].rsplit("/", 1)[-1]
         for example in bodies[name]["examples"]:
@@ -320,6 +327,10 @@ WRONG: list[tuple[str, Any, int, str | None]] = [
     ("/tokenize", {"inputs": "." * 140_000}, 413, None),
     ("/attention", {"inputs": "a " * 200}, 413, None),
     ("/attention", {"inputs": ["a"]}, 422, "inputs"),
+    ("/neighbours", {"inputs": ""}, 422, "inputs"),
+    ("/neighbours", {"inputs": ["river", "\u0f04\u1234"]}, 422, "inputs"),
+    ("/neighbours", {"inputs": "a " * 33}, 422, "inputs"),
+    ("/neighbours", {"inputs": "a", "top_k": 101}, 422, "top_k"),
     ("/fill", {"inputs": "no gap"}, 422, "inputs"),
     ("/fill", {"inputs": "[MASK] " * 200}, 422, "inputs"),
     ("/fill", {"inputs": ["[MASK] " * 50] * 50, "top_k": 100}, 413, None),

@@ -14,7 +14,14 @@ from bertsmith.bundle.embedding import refuse_unfit
 from bertsmith.bundle.resolve import load_bundle
 from bertsmith.errors import InputError, TokenizerError
 from bertsmith.infer.pipeline import run_program
-from bertsmith.infer.programs import AttentionProgram, EmbedProgram, FillProgram, TaskProgram, TokenProgram
+from bertsmith.infer.programs import (
+    AttentionProgram,
+    EmbedProgram,
+    FillProgram,
+    NeighboursProgram,
+    TaskProgram,
+    TokenProgram,
+)
 from bertsmith.model.memory import keep_freed_memory, store_by_columns
 from bertsmith.model.pooling import Pooling
 from bertsmith.settings import validated
@@ -168,6 +175,14 @@ class Engine:
     def filler(self, top: int = 5) -> FillProgram:
         """The program behind `fill`."""
         return FillProgram(self.model, self.tokenizer, self.max_length, top)
+
+    def neighbours(self, words: Iterable[str], *, top: int = 10) -> list[list[Candidate]]:
+        """For each word the pieces whose vectors are nearest to its own in the table that the model begins with."""
+        return list(self._results(self.finder(top), _not_one(words)))
+
+    def finder(self, top: int = 10) -> NeighboursProgram:
+        """The program behind `neighbours`."""
+        return NeighboursProgram(self.model, self.tokenizer, top)
 
     def predict(self, examples: Iterable[Any]) -> Iterator[Prediction]:
         """What the model says of examples of its task (`engine.task.example(…)` makes one), in their order."""

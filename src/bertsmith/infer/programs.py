@@ -9,7 +9,9 @@ A program knows nothing of batches, threads or requests; whoever runs it may mix
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
@@ -35,6 +37,7 @@ __all__ = [
     "EmbedProgram",
     "FillProgram",
     "Gap",
+    "NeighboursProgram",
     "Program",
     "TaskProgram",
     "TextLike",
@@ -48,6 +51,8 @@ TextLike = str | tuple[str, str] | list[int]  # a text, a pair of texts, or the 
 
 _CHARACTERS_AT_ONCE = 2**21  # the tokenizer takes some hundred bytes for each, at worst
 _NUMBERS_AT_ONCE = 2**26
+_LONGEST_WORD = 32  # in pieces
+_UNUSED = re.compile(r"\[unused\d+\]")
 
 
 class Program(Protocol[Input, Output]):
@@ -258,6 +263,65 @@ class FillProgram(_EachAlone):
             ]
             for item, gaps in zip(items, outputs, strict=True)
         ]
+
+
+@dataclass(frozen=True)
+class NeighboursProgram(_EachAlone):
+    """The pieces nearest to a word in the model's own table, by cosine; a word of several pieces is their mean.
+
+    Its own pieces are not among them, nor those that stand for no text.
+    """
+
+    model: BertModel
+    tokenizer: Tokenizer
+    top: int = 10
+
+    def __post_init__(self) -> None:
+        if self.top < 1:
+            raise InputError(f"top must be 1 or more, not {self.top}")
+
+    def encode(self, inputs: Sequence[str]) -> list[Item]:
+        """The pieces of each word."""
+        items = []
+        for word, found in zip(inputs, self.tokenizer.encode_plain(inputs), strict=True):
+            if not 1 <= len(found) <= _LONGEST_WORD or self.tokenizer.unk_id in found:
+                raise InputError(f"{word!r:.60} is not a word that the model knows")
+            ids = np.array(found, np.int32)
+            items.append(Item((ids,), (np.zeros_like(ids),)))
+        return items
+
+    def forward(self, batch: TaskBatch) -> list[np.ndarray]:
+        """(top, 2): numbers of pieces, and their cosines."""
+        table = self.model.encoder.embeddings.word.weight
+        words = torch.stack([table[ids].mean(0) for ids in batch.input_ids.split(batch.lengths.tolist())])
+        scores = (F.normalize(words.float(), dim=1) @ self._directions.T).cpu()
+        own = torch.repeat_interleave(batch.lengths)
+        scores[own, torch.searchsorted(self._known, batch.input_ids.cpu())] = -torch.inf
+        scores, places = scores.topk(min(self.top, len(self._known)))
+        return list(torch.stack((self._known[places].double(), scores.double()), 2).numpy())
+
+    def decode(
+        self, inputs: Sequence[str], items: Sequence[Item], outputs: Sequence[np.ndarray]
+    ) -> list[list[Candidate]]:
+        """The nearest first."""
+        del inputs, items
+        return [
+            [Candidate(self.tokenizer.piece(int(n)), score) for n, score in rows[np.isfinite(rows[:, 1])].tolist()]
+            for rows in outputs
+        ]
+
+    @cached_property
+    def _known(self) -> torch.Tensor:
+        """The numbers of the pieces that stand for text."""
+        tokenizer = self.tokenizer
+        special = {tokenizer.pad_id, tokenizer.unk_id, tokenizer.cls_id, tokenizer.sep_id, tokenizer.mask_id}
+        pieces = enumerate(tokenizer.pieces)
+        return torch.tensor([n for n, piece in pieces if n not in special and not _UNUSED.fullmatch(piece)])
+
+    @cached_property
+    def _directions(self) -> torch.Tensor:
+        """(V, H), each of length 1."""
+        return F.normalize(self.model.encoder.embeddings.word.weight[self._known].float(), dim=1)
 
 
 @dataclass(frozen=True)

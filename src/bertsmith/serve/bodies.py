@@ -13,6 +13,7 @@ __all__ = [
     "EmbedBody",
     "EmbeddingsBody",
     "FillBody",
+    "NeighboursBody",
     "PredictBody",
     "RerankBody",
     "SimilarityBody",
@@ -163,6 +164,14 @@ class FillBody(Body):
     model_config = _example(inputs="The cat [MASK] on the mat.", top_k=3)
     inputs: Text | Texts
     top_k: TopK = 5
+
+
+class NeighboursBody(Body):
+    """Words, of which each may be several pieces."""
+
+    model_config = _example(inputs="a", top_k=3)
+    inputs: Text | Texts
+    top_k: TopK = 10
 
 
 class TagBody(Body):

@@ -9,6 +9,7 @@ from pydantic import BaseModel, ConfigDict
 __all__ = [
     "AnswerReply",
     "AttentionReply",
+    "CandidateReply",
     "ChoiceReply",
     "EmbeddingsReply",
     "GapReply",
@@ -88,7 +89,7 @@ class AttentionReply(Reply):
 
 
 class CandidateReply(Reply):
-    """A piece for a gap, and its share."""
+    """A piece for a gap, and its share; or a piece near a word, and its cosine."""
 
     token: str
     score: float

@@ -19,6 +19,7 @@ from bertsmith.serve.bodies import (
     EmbedBody,
     EmbeddingsBody,
     FillBody,
+    NeighboursBody,
     PredictBody,
     RerankBody,
     SimilarityBody,
@@ -28,6 +29,7 @@ from bertsmith.serve.bodies import (
 from bertsmith.serve.replies import (
     AnswerReply,
     AttentionReply,
+    CandidateReply,
     ChoiceReply,
     EmbeddingsReply,
     GapReply,
@@ -242,6 +244,15 @@ async def fill(service: Service, body: FillBody) -> Any:
         [{**gap._asdict(), "candidates": [candidate._asdict() for candidate in gap.candidates]} for gap in gaps]
         for gaps in found
     ]
+
+
+@asks("/neighbours", "The pieces nearest to a word", list[list[CandidateReply]])
+async def neighbours(service: Service, body: NeighboursBody) -> Any:
+    """By cosine, in the table of vectors that the model begins with; for each word a list."""
+    served = service.models.find("neighbours", body.model)
+    words = [body.inputs] if isinstance(body.inputs, str) else body.inputs
+    found = await service.ask(served.finder(), words)
+    return [[candidate._asdict() for candidate in candidates[: body.top_k]] for candidates in found]
 
 
 @asks("/tag", "Tags of words, and entities with their characters", list[TagReply])

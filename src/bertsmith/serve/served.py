@@ -18,11 +18,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from bertsmith.infer.engine import Engine
-    from bertsmith.infer.programs import EmbedProgram, FillProgram, TaskProgram
+    from bertsmith.infer.programs import EmbedProgram, FillProgram, NeighboursProgram, TaskProgram
 
-__all__ = ["ATTENTION_TOKENS", "NoSuchModelError", "Served", "ServedModels", "load_models"]
+__all__ = ["ATTENTION_TOKENS", "MOST_NEIGHBOURS", "NoSuchModelError", "Served", "ServedModels", "load_models"]
 
 ATTENTION_TOKENS = 128
+MOST_NEIGHBOURS = 100  # one program for all requests, since it keeps a table of its own
 
 
 class NoSuchModelError(InputError):
@@ -37,6 +38,7 @@ class Served:
     engine: Engine
     embedder: Callable[[bool], EmbedProgram] = field(init=False)
     filler: Callable[[int], FillProgram] = field(init=False)
+    finder: Callable[[], NeighboursProgram] = field(init=False)
     predictor: Callable[[], TaskProgram] = field(init=False)
     attention: AttentionProgram = field(init=False)
 
@@ -45,6 +47,7 @@ class Served:
         programs = {
             "embedder": lru_cache(lambda normalize: engine.embedder(normalize=normalize)),
             "filler": lru_cache(maxsize=128)(engine.filler),
+            "finder": lru_cache(lambda: engine.finder(MOST_NEIGHBOURS)),
             "predictor": lru_cache(engine.predictor),
             "attention": AttentionProgram(
                 engine.model, engine.tokenizer, min(ATTENTION_TOKENS, engine.model.config.max_position_embeddings)
@@ -57,7 +60,7 @@ class Served:
     def can(self) -> list[str]:
         """What it can be asked."""
         task = self.engine.kind_of_task
-        found = ["embed", "similarity", "rerank", "tokenize", "attention"]
+        found = ["embed", "similarity", "rerank", "tokenize", "attention", "neighbours"]
         if isinstance(self.engine.model, MaskedLM | PreTrainingModel):
             found.append("fill")
         return found if task is None else [task, *found]

@@ -209,6 +209,17 @@ def test_compare_shows_the_similarity_of_each_with_each(visit, engines):
 
 
 @pytest.mark.real_weights
+def test_neighbours_are_those_of_the_models_own_table(visit, engines):
+    engine = needs(engines, "minilm")
+    panel = visit.open("neighbours", "minilm")
+    for word in ("king", "Tokyo", "untranslatable"):
+        ask(panel, Word=word)
+        (found,) = engine.neighbours([word], top=12)
+        expect(bars(panel)).to_have_text(says(found, decimal))
+        expect(panel.get_by_role("status")).to_have_text(f"Nearest: {found[0].token} ({decimal(found[0].score)})")
+
+
+@pytest.mark.real_weights
 def test_pieces_show_token_segment_and_position(visit, engines):
     engine = needs(engines, "minilm")
     panel = visit.open("pieces", "minilm")

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.browser
 
 POLICY = "default-src 'self'; style-src 'self'; img-src 'self' data:"
-TABS = ["fill", "attention", "classify", "entities", "answer", "choose", "compare", "pieces"]
+TABS = ["fill", "attention", "classify", "entities", "answer", "choose", "compare", "neighbours", "pieces"]
 
 
 def test_keyboard_alone_is_enough(visit, engines):
@@ -195,7 +195,7 @@ def test_only_what_a_model_can_do_is_shown(visit):
     one.page.route("**/info", less)
     one.open("choose")
     shown = [tab.get_attribute("data-tab") for tab in one.page.get_by_role("tab").all()]
-    assert shown == ["attention", "classify", "choose", "compare", "pieces"]
+    assert shown == ["attention", "classify", "choose", "compare", "neighbours", "pieces"]
     assert one.page.locator("#model option").all_text_contents() == ["chooser"]
 
 

@@ -76,9 +76,9 @@ def bars(panel: Locator) -> Locator:
     return panel.locator(".bars li")
 
 
-def says(shares: list[tuple[str, float]]) -> list[re.Pattern[str]]:
+def says(shares: list[tuple[str, float]], show: Callable[[float], str] = percent) -> list[re.Pattern[str]]:
     """The lines of a list of names with bars and numbers."""
-    return [re.compile(rf"^\s*{re.escape(name)}\s*{re.escape(percent(share))}\s*$") for name, share in shares]
+    return [re.compile(rf"^\s*{re.escape(name)}\s*{re.escape(show(share))}\s*$") for name, share in shares]
 
 
 def needs(engines: dict[str, Engine], name: str) -> Engine:

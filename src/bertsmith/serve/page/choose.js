@@ -21,7 +21,7 @@ export const choose = {
         makeShares(
           "choices-title",
           lines(values.choices).map((line, number) => [line, scores[number]]),
-          "wide",
+          { size: "wide" },
         ),
       ],
     };

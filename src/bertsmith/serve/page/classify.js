@@ -31,15 +31,15 @@ export const classify = {
   },
 };
 
-/** Names with bars and numbers, in the given order. */
-export function makeShares(title, shares, size = "") {
+/** Names with bars and numbers, in the given order; `show` writes a number. */
+export function makeShares(title, shares, { size = "", show = percent } = {}) {
   const lines = shares.map(([name, share]) =>
     make(
       "li",
       {},
       make("span", { class: "name" }, name),
       makeBar(share),
-      make("span", { class: "number" }, percent(share)),
+      make("span", { class: "number" }, show(share)),
     ),
   );
   return make("div", { class: "card" }, make("ol", { class: `bars ${size}`, sayLabel: title }, lines));

@@ -26,6 +26,7 @@ const ENGLISH = {
     "A cat is asleep on the sofa.\nA kitten naps on the couch.\nThe stock market fell sharply today.\n" +
     "Shares lost much of their value.\nHow do I bake bread?",
   attention: "The animal didn't cross the street because it was too tired.",
+  neighbours: "river",
   pieces: "My dog is cute.",
   piecesPair: "He likes playing.",
 };
@@ -40,6 +41,7 @@ const CHINESE = {
   choices: "所以我们回去拿伞。\n所以我们把墙刷成蓝色。\n所以雨伞很好吃。",
   compare: "小猫在沙发上睡觉。\n一只猫正在长椅上打盹。\n今天股市大跌。\n股票价格下降了很多。\n怎样烤面包？",
   attention: "小狗没有过马路，因为它太累了。",
+  neighbours: "狗",
   pieces: "我的小狗很可爱。",
   piecesPair: "它喜欢玩。",
 };
@@ -50,6 +52,7 @@ const LETTERS = {
   fill: "E V Q L V E S G G G L V Q P G G S L R L [MASK] C A A S",
   compare: "E V Q L V E S G G G L V Q P G G\nQ V Q L V Q S G A E V K K P G A\nD I Q M T Q S P S S L S A S V G",
   attention: "E V Q L V E S G G G L V Q P G G",
+  neighbours: "E",
   pieces: "E V Q L V E S",
   piecesPair: "D I Q M T Q S",
 };

@@ -7,13 +7,14 @@ import { compare } from "./compare.js";
 import { make, rove } from "./dom.js";
 import { entities } from "./entities.js";
 import { fill } from "./fill.js";
+import { neighbours } from "./neighbours.js";
 import { makeFault, Panel } from "./panel.js";
 import { pieces } from "./pieces.js";
 import { getInfo, ServerError, useToken } from "./server.js";
 import { keep, recall } from "./storage.js";
 import { bind, setLanguage } from "./words.js";
 
-const TABS = [fill, attention, classify, entities, answer, choose, compare, pieces];
+const TABS = [fill, attention, classify, entities, answer, choose, compare, neighbours, pieces];
 const find = (id) => document.getElementById(id);
 
 const state = { models: [], panels: new Map(), current: null, chosen: new Map() };

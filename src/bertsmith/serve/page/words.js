@@ -93,6 +93,14 @@ const ENGLISH = {
   "matrix-title": "Similarity of each sentence with each other",
   "column-sentence": "Sentence",
 
+  "tab-neighbours": "Neighbours",
+  "title-neighbours": "Neighbours of a word",
+  "explain-neighbours":
+    "The pieces whose vectors are nearest to the word's in the table that the model begins with, before any context.",
+  "word-label": "Word",
+  "sum-neighbours": "Nearest: {word} ({score})",
+  "neighbours-title": "Nearest pieces",
+
   "tab-attention": "Attention",
   "title-attention": "What each word looks at",
   "explain-attention":
@@ -218,6 +226,13 @@ const CHINESE = {
   "sum-compare": "最相近：第 {first} 句与第 {second} 句（{score}）",
   "matrix-title": "句子两两之间的相似度",
   "column-sentence": "句子",
+
+  "tab-neighbours": "近邻",
+  "title-neighbours": "词的近邻",
+  "explain-neighbours": "在模型最初的词向量表中（尚无上下文），与该词的向量最接近的词元。",
+  "word-label": "词",
+  "sum-neighbours": "最接近：{word}（{score}）",
+  "neighbours-title": "最接近的词元",
 
   "tab-attention": "注意力",
   "title-attention": "每个词在看什么",
