@@ -28,7 +28,7 @@ from bertsmith.train.speed import Peak
 STEPS, CUT = 16, 8
 # Batches of a few examples, in parts so small that some processes have nothing to do in some of them.
 SETTINGS = {
-    "phases": "64:1",
+    "phases": "32:0.5,64:0.5",
     "batch.tokens": 160,
     "batch.part": 48,
     "evaluation.every": 8,

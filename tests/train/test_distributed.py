@@ -126,7 +126,7 @@ def test_however_a_run_is_spread_and_wherever_it_goes_on_it_is_the_same(shards, 
 def parts_of_a_run(shards):
     tokenizer = Tokenizer.from_folder(shards)
     config = named_size("tiny", vocab_size=tokenizer.vocab_size, hidden_dropout_prob=0, attention_probs_dropout_prob=0)
-    settings = make_request(shards, size="tiny", changes={**SETTINGS, "batch.tokens": 192}).settings
+    settings = make_request(shards, size="tiny", changes={**SETTINGS, "phases": "64:1", "batch.tokens": 192}).settings
     return settings, tokenizer, Objective(build(config, "pretraining", seed=0))
 
 

@@ -110,11 +110,17 @@ class PretrainingWork:
         phase, before = self._phase_at(number), position.get("phase")
         if before is None or phase == before:
             return
-        trained = max(each.max_length for each in self.settings.phases[: before + 1])
+        begins = [0, *self._ends]
+        trained = max(
+            each.max_length
+            for each, begin, end in zip(self.settings.phases, begins, self._ends, strict=False)
+            if begin < end <= number
+        )
         if self.settings.phases[phase].max_length > trained:
             assert isinstance(model, BertModel)
             table = model.encoder.embeddings.position.weight
-            table.copy_(placed_like(continued_positions(gathered(table), trained), table))
+            rows = self.world.tell(continued_positions(gathered(table), trained))  # the same to the last bit in all
+            table.copy_(placed_like(rows, table))
 
     def _phase_at(self, number: int) -> int:
         return min(bisect_right(self._ends, number), len(self._ends) - 1)

@@ -78,11 +78,10 @@ def open_run(folder: Path, loop: Loop, request: RunRequest, note: Callable[[str]
         write_request(folder, request)
         latest = latest_checkpoint(folder / "checkpoints")
     latest = loop.world.tell(latest)
-    if latest is None:
-        return Progress()
-    progress = load_checkpoint(latest, loop.model, loop.optimizers)
+    progress = Progress() if latest is None else load_checkpoint(latest, loop.model, loop.optimizers)
     there = loop.world.is_main and drop_later_bests(folder / "checkpoints", progress.step)
     if not loop.world.tell(there):
         progress = replace(progress, best_cost=None, best_step=None)
-    note(f"going on from step {progress.step:,}")
+    if latest is not None:
+        note(f"going on from step {progress.step:,}")
     return progress

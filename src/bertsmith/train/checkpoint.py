@@ -176,10 +176,10 @@ def best_checkpoint(folder: Path) -> Path | None:
 
 
 def drop_later_bests(folder: Path, step: int) -> bool:
-    """Remove the best of a path that a run has left, going on from an earlier step; whether one is still there."""
-    *_, last = [None, *_numbered(folder, "best")]
-    if last is not None and int(last.name.rpartition("-")[2]) > step:
-        shutil.rmtree(last)
+    """Remove bests of a path that a run has left, going on from an earlier step; whether one is still there."""
+    for best in _numbered(folder, "best"):
+        if int(best.name.rpartition("-")[2]) > step or not is_checkpoint(best):
+            shutil.rmtree(best)
     return best_checkpoint(folder) is not None
 
 
