@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from bertsmith.train.loop import Work
     from bertsmith.train.speed import Peak
 
 RESULTS = Path(__file__).resolve().parent.parent / "docs" / "results"
@@ -81,6 +82,15 @@ def no_products(peaks: Sequence[Peak] | None = None) -> str:
     """The line on peak and operations for a job without matrix products."""
     measured = describe_peaks(peaks or [measure_peak()])
     return f"Peak of this machine in float32: {measured}. Matrix products that this job needs: none."
+
+
+def describe_step(work: Work) -> str:
+    """The operations of a pre-training step, in a sentence."""
+    counts = work.step(0, {}).counts
+    return (
+        f"The first step needs {counts['operations'] / 1e9:.1f} GFLOP of matrix products for {counts['tokens']:,} "
+        "tokens, forward and backward; those of the optimizer are not counted."
+    )
 
 
 def resident() -> dict[str, float]:

@@ -8,6 +8,7 @@ repeated.
 
 from __future__ import annotations
 
+import datetime
 import json
 import statistics
 from functools import cache
@@ -18,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
+import harness
 from bertsmith.data.building import build_shards
 from bertsmith.data.examples import ExampleOptions, Examples, cut_by_tokens
 from bertsmith.data.masking import Masking
@@ -32,7 +34,7 @@ from bertsmith.train.checkpoint import Progress
 from bertsmith.train.distributed import World
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from bertsmith.model.heads import MaskedLM, PreTrainingModel
     from bertsmith.train.loop import Loop
@@ -42,6 +44,7 @@ CORPORA = ROOT.parent / "shared" / "data" / "corpus"
 FILES = [str(CORPORA / name) for name in ("en-general.jsonl", "en-web.jsonl")]
 KEPT = ROOT / "runs" / "comparisons"
 SIZE = "mini"
+LENGTH = 128
 
 
 @cache
@@ -53,20 +56,20 @@ def data_folder() -> Path:
 
 
 @cache
-def _batches() -> list[list[torch.Tensor]]:
+def _batches(length: int) -> list[list[torch.Tensor]]:
     """Made once and kept: runs of different days are compared on the same."""
-    path = KEPT / "held-out.npz"
+    path = KEPT / ("held-out.npz" if length == LENGTH else f"held-out-{length}.npz")
     if not path.exists():
-        made = {f"{number}.{column}": array for number, batch in enumerate(_make_batches())
+        made = {f"{number}.{column}": array for number, batch in enumerate(_make_batches(length))
                 for column, array in enumerate(batch)}  # fmt: skip
         write_whole(path, lambda file: np.savez(file, **made))  # type: ignore[arg-type]
     stored = np.load(path)
     return [[torch.from_numpy(stored[f"{n}.{column}"]) for column in range(5)] for n in range(len(stored.files) // 5)]
 
 
-def _make_batches() -> list[tuple[np.ndarray, ...]]:
+def _make_batches(length: int) -> list[tuple[np.ndarray, ...]]:
     folder = data_folder()
-    options = ExampleOptions(max_length=128, pairs="none", masking=Masking("piece"), seed=1)
+    options = ExampleOptions(max_length=length, pairs="none", masking=Masking("piece"), seed=1)
     examples = Examples(ShardSet(folder, "holdout"), open_tokenizer(str(folder)), options)
     cuts = cut_by_tokens(examples.plan(0).lengths, 8192).tolist()
     made = [examples.batch(0, np.arange(start, stop)) for start, stop in pairwise(cuts)]
@@ -74,12 +77,12 @@ def _make_batches() -> list[tuple[np.ndarray, ...]]:
 
 
 @torch.no_grad()
-def held_out_loss(model: MaskedLM | PreTrainingModel) -> float:
-    """The loss of masked words on the fixed set."""
+def held_out_loss(model: MaskedLM | PreTrainingModel, length: int = LENGTH) -> float:
+    """The loss of masked words on the fixed set, in text of up to so many tokens."""
     was_training = model.training
     model.eval()
     total, count = 0.0, 0
-    for *inputs, positions, labels in _batches():
+    for *inputs, positions, labels in _batches(length):
         rows = model.encoder(*inputs, read=positions).rows
         table = model.encoder.embeddings.word.weight
         loss, _ = tied_cross_entropy(model.mlm.transform(rows), table, model.mlm.bias, labels)
@@ -88,20 +91,39 @@ def held_out_loss(model: MaskedLM | PreTrainingModel) -> float:
     return total / count
 
 
-def kept(name: str, run: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-    """What a run gave, now or earlier."""
-    path = KEPT / f"{name}.json"
+def kept(name: str, run: Callable[[], dict[str, Any]], asked: Any = None) -> dict[str, Any]:
+    """What a run gave, now or earlier; one that was asked for otherwise is refused, so that no page shows it."""
+    path, asked = KEPT / f"{name}.json", json.loads(json.dumps(asked))
     if not path.exists():
         KEPT.mkdir(parents=True, exist_ok=True)
-        text = json.dumps(run())
+        text = json.dumps({**run(), "asked": asked, "date": datetime.date.today().isoformat()})
         write_whole(path, lambda file: file.write(text.encode()))
-    return json.loads(path.read_text())
+    found: dict[str, Any] = json.loads(path.read_text())
+    if found.setdefault("asked", asked) != asked:
+        raise SystemExit(f"{path}: was made with other settings; remove it to make it again")
+    found.setdefault("date", datetime.date.fromtimestamp(path.stat().st_mtime).isoformat())
+    return found
+
+
+def dates_of(runs: Iterable[dict[str, Any]]) -> str:
+    """On which days runs were made."""
+    return f"Runs of {' and '.join(sorted({run['date'] for run in runs}))}."
+
+
+def settings_of(recipe: str, changes: dict[str, Any]) -> dict[str, Any]:
+    """Everything that decides a run of ours, for `kept`."""
+    return make_request(data_folder(), size=SIZE, recipe=recipe, changes=changes).settings.model_dump(mode="json")
 
 
 def prepare(recipe: str, total: int, changes: dict[str, Any]) -> Loop:
     """A run of ours, ready for its first step."""
     request = make_request(data_folder(), size=SIZE, recipe=recipe, changes=changes)
     return PretrainingRun(request, KEPT / "none", World(), Observer()).make_loop(total)
+
+
+def step_operations(recipe: str, changes: dict[str, Any]) -> str:
+    """What a step needs, in a sentence."""
+    return harness.describe_step(prepare(recipe, 1000, changes).work)
 
 
 class Pace:

@@ -1,8 +1,10 @@
 """Masking and pairing measured on a million tokens and more of real text, for every kind, at lengths 128 and 512.
 
 Shards of en-web and zh-web of ../shared/data (Chinese with the segmenter's words), with a list of phrases for entity
-masking. `faithful` must follow the original's count exactly; the others must choose 15% of the tokens that can be
-masked, 80/10/10 must hold piece by piece, no special token may be chosen, and units must stay whole.
+masking; each of several words. `faithful` must follow the original's count exactly; the others must choose 15% of the
+tokens that can be masked, 80/10/10 must hold piece by piece, no special token may be chosen, and units must stay whole.
+What n-grams, spans and phrases are for must show: runs of chosen tokens that are longer than those of single words, and
+phrases chosen.
 """
 
 from __future__ import annotations
@@ -26,9 +28,11 @@ from bertsmith.jobs.shards import open_tokenizer
 CORPORA = Path(__file__).resolve().parent.parent.parent / "shared" / "data" / "corpus"
 SETS = {
     "en-web": ("minilm", "pieces", ("web animations api", "pull request", "command line", "source code")),
-    "zh-web": ("m3e-small", "chinese", ("命名空间", "配置文件", "返回值", "浏览器")),
+    "zh-web": ("m3e-small", "chinese", ("示例代码", "以下代码", "开发者工具", "上面的代码")),
 }
 NUM_TOKENS = 1_000_000
+LONGER = 1.2  # times the runs of single words
+EPOCHS = 3
 
 
 def open_shards(name: str, folder: Path) -> Examples:
@@ -63,6 +67,8 @@ def measure(examples: Examples, kind: MaskKind, length: int, *, faithful: bool) 
     places = np.flatnonzero(inside)
     example = np.repeat(np.arange(len(rows)), part.lengths)
     counts = np.bincount(example[batch.positions], minlength=len(rows))
+    begins = chosen & (segments >= 0) & np.r_[True, ~chosen[:-1] | (example[1:] != example[:-1])]
+    phrases = ((units & IN_PHRASE) > 0) & ((units & WORD_START) > 0)
     rule = np.minimum(masking.max_predictions or 0, np.maximum(1, np.rint(0.15 * part.lengths)))
     return {
         "tokens": len(tokens),
@@ -72,7 +78,9 @@ def measure(examples: Examples, kind: MaskKind, length: int, *, faithful: bool) 
         "special": int((segments[batch.positions] < 0).sum()),
         "broken": 0 if kind == "piece" else int((chosen[places] != chosen[places - 1]).sum()),
         "off_rule": int((counts != rule).sum()) if faithful else 0,
-        "labels": float(plan.labels.mean()),
+        "run": chosen.sum() / begins.sum(),
+        "phrases": int((chosen & phrases).sum()),
+        "labels": max(abs(float(examples.plan(epoch).labels.mean()) - 0.5) for epoch in range(EPOCHS)) + 0.5,
     }
 
 
@@ -85,6 +93,7 @@ def main() -> int:
             examples = open_shards(name, Path(folder))
             cases = [(kind, False) for kind in get_args(MaskKind)] + [("piece", True)]
             for length in (128, 512):
+                of_words = 0.0
                 for kind, faithful in cases:
                     found = measure(examples, kind, length, faithful=faithful)
                     title = f"{name}, {length}, {'faithful ' if faithful else ''}{kind}"
@@ -97,11 +106,17 @@ def main() -> int:
                         and not found["broken"]
                         and found["labels"] == 0.5
                     )
+                    of_words = found["run"] if kind == "word" else of_words
+                    if kind in ("ngram", "span"):
+                        holds = holds and found["run"] >= LONGER * of_words > 0
+                    if kind == "entity":
+                        holds = holds and found["phrases"] > 0
                     verdicts.append(holds)
                     rows.append(
                         f"| {title} | {found['tokens']:,} | {found['rate']:.3%} | {found['masked']:.2%} | "
                         f"{1 - found['masked'] - found['kept']:.2%} | {found['kept']:.2%} | {found['special']} | "
-                        f"{found['broken']} | {found['off_rule'] if faithful else '–'} | {found['labels']:.1%} | "
+                        f"{found['broken']} | {found['run']:.2f} | {found['phrases'] if kind == 'entity' else '–'} | "
+                        f"{found['off_rule'] if faithful else '–'} | {found['labels']:.1%} | "
                         f"{'yes' if holds else '**no**'} |"
                     )
     harness.show(
@@ -113,11 +128,12 @@ def main() -> int:
             harness.no_products(),
             "",
             "Targets: rate 15% ± 0.1 points (or the rule, exactly), 80/10/10 ± 0.7 points, none special, none broken, "
-            "half of the pairs random.",
+            f"half of the pairs random in each of {EPOCHS} epochs, runs of n-grams and spans at least {LONGER} times "
+            "as long as those of words, words inside phrases chosen with them.",
             "",
-            "| corpus, length, kind | tokens | chosen | [MASK] | random | kept | special | broken units | "
-            "off the rule | random pairs | met |",
-            "|---|---|---|---|---|---|---|---|---|---|---|",
+            "| corpus, length, kind | tokens | chosen | [MASK] | random | kept | special | broken units | run | "
+            "inside phrases | off the rule | random pairs | met |",
+            "|---|---|---|---|---|---|---|---|---|---|---|---|---|",
             *rows,
             "",
             harness.versions(),

@@ -23,6 +23,7 @@ from bertsmith.jobs.pretrain import make_request, pretrain
 from bertsmith.jobs.shards import open_tokenizer
 from bertsmith.jobs.vocab import VocabOptions, vocab
 from bertsmith.model.heads import PreTrainingModel
+from bertsmith.pretraining.evaluation import Evaluation
 from bertsmith.pretraining.keeping import Observer
 from bertsmith.pretraining.request import read_request
 from bertsmith.pretraining.run import PretrainingRun
@@ -99,12 +100,21 @@ def agrees_with_transformers(result: Result) -> int:
 
 
 @torch.no_grad()
-def shuffled_loss(result: Result) -> float:
+def long_figures(run: PretrainingRun, result: Result) -> dict[str, float]:
+    """Those of the finished model on held-out text of the last phase's length."""
+    last = run.settings.phases[-1].model_copy(update={"share": 1.0})
+    settings = run.settings.model_copy(update={"phases": (last,)})
+    model = load_bundle(str(result.model)).model
+    assert isinstance(model, PreTrainingModel)
+    return Evaluation(run.held_out, run.tokenizer, settings, World())(Objective(model.eval()))
+
+
+@torch.no_grad()
+def shuffled_loss(run: PretrainingRun, result: Result) -> float:
     """The held-out loss of masked words with the rows of the position table in another order, [CLS] in its place.
 
     A model that does not use word order has the same loss as before.
     """
-    run = PretrainingRun(read_request(result.folder), result.folder, World(), Observer())
     model = load_bundle(str(result.model)).model
     assert isinstance(model, PreTrainingModel)
     table = model.encoder.embeddings.position.weight
@@ -131,25 +141,30 @@ def page(name: str, result: Result, same: int) -> list[str]:
     ]
     steps = [entry for entry in entries if entry["kind"] == "train"]
     done = result.progress
+    run = PretrainingRun(read_request(result.folder), result.folder, World(), Observer())
+    longest, at_length = run.settings.phases[-1].max_length, long_figures(run, result)
     return [
         (__doc__ or "").strip(),
         "",
         f"{done.step:,} steps, {done.tokens:,} tokens in {done.seconds / 60:.1f} minutes of training (one seed); "
         f"{statistics.median(entry['tokens_per_second'] for entry in steps):,.0f} tokens a second at the median, "
         f"{statistics.median(entry['share_of_peak'] for entry in steps):.0%} of the peak measured at the start; "
-        f"{result.plan.parameters:,} parameters. {harness.describe_peaks([harness.measure_peak()])}.",
+        f"{result.plan.parameters:,} parameters. Peak when this page was made: "
+        f"{harness.describe_peaks([harness.measure_peak()])}. {harness.describe_step(run.make_loop(done.step).work)}",
         "",
         "| | held out | always the commonest |",
         "|---|---|---|",
         f"| masked words, accuracy | {last['mlm_accuracy']:.1%} | {result.baselines['mlm_accuracy']:.1%} |",
         f"| masked words, perplexity | {last['perplexity']:.1f} | |",
         f"| next sentence, accuracy | {last['pair_accuracy']:.1%} | {result.baselines['pair_accuracy']:.1%} |",
+        f"| masked words in text of up to {longest} tokens, accuracy | {at_length['mlm_accuracy']:.1%} | |",
+        f"| the same, perplexity | {at_length['perplexity']:.1f} | |",
         "",
         f"The fill-mask pipeline of `transformers` on the model folder names the same {TOP} candidates as "
         f"`bertsmith fill` for {same} of {len(gaps_of(result))} gaps.",
         "",
         f"With the rows of the position table shuffled, and so without word order, the loss of masked words is "
-        f"{shuffled_loss(result):.2f} and not {last['mlm_loss']:.2f}.",
+        f"{shuffled_loss(run, result):.2f} and not {last['mlm_loss']:.2f}.",
         "",
         f"![loss of masked words](pretrain-{name}-loss-words.png) ![loss of pairs](pretrain-{name}-loss-pairs.png) "
         f"![accuracy](pretrain-{name}-accuracy.png)",

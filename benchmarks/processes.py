@@ -19,6 +19,10 @@ import harness
 from bertsmith.data.building import build_shards
 from bertsmith.jobs.shards import open_tokenizer
 from bertsmith.jobs.vocab import VocabOptions, vocab
+from bertsmith.pretraining.keeping import Observer
+from bertsmith.pretraining.request import read_request
+from bertsmith.pretraining.run import PretrainingRun
+from bertsmith.train.distributed import World
 from bertsmith.train.metrics import read_log
 
 CORPUS = Path(__file__).resolve().parent.parent.parent / "shared" / "data" / "corpus" / "en-web.jsonl"
@@ -99,6 +103,8 @@ def main() -> int:
                 print(processes, speeds[processes][-1], file=sys.stderr, flush=True)
             peaks.append(harness.measure_peak())
         one, two = scratch / "1-0", scratch / "2-0"
+        begun = PretrainingRun(read_request(one), one, World(), Observer())
+        operations = harness.describe_step(begun.make_loop(STEPS).work)
         train(data, scratch / "fsdp", 2, spread="fsdp")
         differences = {"two processes, DDP": largest_difference(two, one),
                        "two processes, FSDP2": largest_difference(scratch / "fsdp", one)}  # fmt: skip
@@ -124,7 +130,7 @@ def main() -> int:
             "",
             f"Tokens a second, one process: {', '.join(f'{value:,.0f}' for value in speeds[1])}; two: "
             f"{', '.join(f'{value:,.0f}' for value in speeds[2])}. Peak of this machine: "
-            f"{harness.describe_peaks(peaks)}. Operations: see [pretrain-step](pretrain-step.md).",
+            f"{harness.describe_peaks(peaks)}. {operations}",
             "",
             *harness.verdict_table(verdicts),
             "",

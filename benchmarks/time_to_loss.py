@@ -22,7 +22,7 @@ import run_mlm
 from bertsmith.data.shards import ShardSet
 from bertsmith.jobs.shards import open_tokenizer
 from bertsmith.model.memory import keep_freed_memory
-from held_out import SIZE, Pace, data_folder, held_out_loss, kept, train_ours
+from held_out import SIZE, Pace, data_folder, dates_of, held_out_loss, kept, settings_of, step_operations, train_ours
 
 MINUTES = 20
 PEAK_RATES = (5e-4, 1e-3, 2e-3)
@@ -82,15 +82,19 @@ def main() -> int:
     results: dict[str, Any] = {}
     if options.only in (None, "peer"):
         for rate in PEAK_RATES:
-            results[f"transformers, peak rate {rate:g}"] = kept(f"peer-{rate:g}", partial(run_peer, rate, peer_steps))
+            results[f"transformers, peak rate {rate:g}"] = kept(
+                f"peer-{rate:g}", partial(run_peer, rate, peer_steps), peer_steps
+            )
     if options.only in (None, "faithful"):
         steps = round(60 * MINUTES / clock["faithful"])
-        results["faithful"] = kept("faithful", partial(train_ours, "faithful", steps, FAITHFUL, 10))
+        run = partial(train_ours, "faithful", steps, FAITHFUL, 10)
+        results["faithful"] = kept("faithful", run, [steps, settings_of("faithful", FAITHFUL)])
     if options.only in (None, "modern"):
         steps = round(60 * TARGETS["transformers"] / clock["modern"])
         for seed in SEEDS:
-            run = partial(train_ours, "modern", steps, {**MODERN, "seed": seed}, 28)
-            results[f"modern, seed {seed}"] = kept(f"modern-{seed}", run)
+            changes = {**MODERN, "seed": seed}
+            run = partial(train_ours, "modern", steps, changes, 28)
+            results[f"modern, seed {seed}"] = kept(f"modern-{seed}", run, [steps, settings_of("modern", changes)])
     if options.only:
         return 0
     return report(options, measured, peer, results)
@@ -122,8 +126,8 @@ def report(options: Any, measured: dict[str, Any], peer: str, results: dict[str,
         [
             (__doc__ or "").strip(),
             "",
-            f"Peak of this machine while the clock was set: {measured['peaks']}. Operations: see "
-            "[pretrain-step](pretrain-step.md).",
+            f"{dates_of([measured, *results.values()])} Peak of this machine while the clock was set: "
+            f"{measured['peaks']}. {step_operations('modern', MODERN)}",
             "",
             "| run | steps | seconds a step | minutes | held-out loss at the end |",
             "|---|---|---|---|---|",
