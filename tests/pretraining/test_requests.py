@@ -8,8 +8,10 @@ from dataclasses import replace
 
 import pytest
 
+from bertsmith.bundle.folder import Bundle, write_bundle
 from bertsmith.errors import ConfigError, InputError, ModelNotFoundError, ShardError, TokenizerError
 from bertsmith.jobs.pretrain import make_request, pretrain
+from bertsmith.model.heads import build
 from bertsmith.pretraining.recipes import modern
 from bertsmith.pretraining.request import read_request
 from bertsmith.pretraining.settings import Budget
@@ -226,6 +228,18 @@ def test_a_model_without_a_pair_head_gets_a_new_one(data, tmp_path):
     start = write_model(tmp_path / "mlm", "mlm")
     request = make_request(data, start=str(start), budget=Budget(steps=2), changes=SMALL)
     assert "pair_loss" in pretrain(request, tmp_path / "run").figures
+
+
+@pytest.mark.parametrize(
+    ("positions", "phases"), [(64, [(64, 1.0)]), (128, [(128, 1.0)]), (512, [(128, 0.9), (512, 0.1)])]
+)
+def test_phases_that_nobody_asked_for_are_those_that_a_model_has_positions_for(data, tmp_path, positions, phases):
+    config = SHAPE.derive(max_position_embeddings=positions)
+    write_bundle(tmp_path / "model", Bundle(build(config, "mlm"), make_tokenizer(), positions), source="a test")
+    made = make_request(data, start=str(tmp_path / "model")).settings.phases
+    assert [(phase.max_length, pytest.approx(phase.share)) for phase in made] == phases
+    asked = make_request(data, start=str(tmp_path / "model"), changes={"phases": "32:1"}).settings.phases
+    assert [phase.max_length for phase in asked] == [32]
 
 
 def test_a_model_with_another_tokenizer_is_refused(ask, tmp_path):

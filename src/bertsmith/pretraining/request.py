@@ -8,10 +8,12 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from bertsmith.bundle.folder import open_model
+from bertsmith.bundle.resolve import find_model
 from bertsmith.config import named_size, one_sentence, read_json
-from bertsmith.errors import ConfigError
+from bertsmith.errors import BertsmithError, ConfigError
 from bertsmith.pretraining.recipes import FURTHER_RATES, RECIPES
-from bertsmith.pretraining.settings import Budget, Settings
+from bertsmith.pretraining.settings import Budget, Phase, Settings
 from bertsmith.settings import changed, read_yaml, validated
 from bertsmith.train.request import CONFIG_FILE
 
@@ -59,10 +61,28 @@ def make_request(
     settings = changed(settings, changes or {})
     if start is None:
         named_size(size or "mini")  # an unknown name is refused before anything else
-    elif Path(start).is_dir():
-        start = str(Path(start).absolute())  # a run that goes on may do so from elsewhere
+    else:
+        if Path(start).is_dir():
+            start = str(Path(start).absolute())  # a run that goes on may do so from elsewhere
+        if settings.phases == RECIPES[recipe]().phases:
+            settings = settings.model_copy(update={"phases": _fitting(settings.phases, start)})
     budget = budget or Budget(minutes=60)
     return Request(str(shards.absolute()), None if start else size or "mini", start, recipe, settings, budget)
+
+
+def _fitting(phases: tuple[Phase, ...], start: str) -> tuple[Phase, ...]:
+    """Phases that nobody asked for, as far as a model has positions for them."""
+    try:
+        positions = open_model(find_model(start)[0])[0].max_position_embeddings
+    except BertsmithError:
+        return phases  # what is wrong is said when the model is opened
+    fit = [phase for phase in phases if phase.max_length <= positions]
+    if not fit:
+        return (Phase(max_length=positions, share=1.0),)
+    if len(fit) == len(phases):
+        return phases
+    whole = sum(phase.share for phase in fit)
+    return tuple(phase.model_copy(update={"share": phase.share / whole}) for phase in fit)
 
 
 def make_budget(**given: float | None) -> Budget | None:
