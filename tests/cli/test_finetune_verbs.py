@@ -394,7 +394,7 @@ def test_resume_alone_goes_on_as_it_was_begun(run, stop_at):
         (f"{BEGIN} --metric f2", "metric: 'f2' is not one of accuracy, "),
         (f"{BEGIN} --multilabel --metric matthews", "metric: matthews is for one class"),
         ("finetune MODEL --task regress --train a.tsv --output run --max-length 32", "line 2: 'pos' is not a number"),
-        ("finetune MODEL --task tag --train a.tsv --output run", "a.tsv, line 2: no column 'tokens'"),
+        ("finetune MODEL --task tag --train a.tsv --output run", "a.tsv, line 2: expected entities as [[START, END, "),
         ("finetune MODEL --task tag --train a.txt --column word=token --output run", "those of CoNLL have numbers"),
         (f"{BEGIN} --long middle", "--long"),
         ("finetune MODEL --task choose --train a.tsv --output run --long tail", "long.mode: there is no such setting"),

@@ -84,7 +84,7 @@ def from_row(
     if not labelled:
         return example
     assert spans is not None
-    return replace(example, tags=_tags_of(example, _spans(row.place, example.text, row.get(spans))), from_spans=True)
+    return replace(example, tags=_tags_of(example, _spans(row, spans, example.text)), from_spans=True)
 
 
 def _from_tokens(row: Row, tokens: Column, tags: Column | None, document: int, *, plain: bool) -> TaggedText:
@@ -101,10 +101,10 @@ def _from_tokens(row: Row, tokens: Column, tags: Column | None, document: int, *
     return from_words(row.place, words, None if tags is None else named, document)
 
 
-def _spans(place: Place, text: str, given: Any) -> list[_Span]:
+def _spans(row: Row, column: Column, text: str) -> list[_Span]:
     """Spans of characters in any of their forms, by where they begin, without spaces at their ends."""
-    found = set()
-    for start, end, label in _listed(place, given):
+    found, place = set(), row.place
+    for start, end, label in _listed(row, column):
         if not (_is_place(start) and _is_place(end) and 0 <= start < end <= len(text)):
             raise place.error(f"an entity from {start!r:.20} to {end!r:.20} is not in a text of {len(text)} characters")
         if not isinstance(label, str) or not label or not label.isprintable() or " " in label:
@@ -115,7 +115,8 @@ def _spans(place: Place, text: str, given: Any) -> list[_Span]:
     return sorted(found)
 
 
-def _listed(place: Place, given: Any) -> Iterator[tuple[Any, Any, Any]]:
+def _listed(row: Row, column: Column) -> Iterator[tuple[Any, Any, Any]]:
+    given, where = row.get(column), f"in the column {column!r}"
     if isinstance(given, dict):
         try:
             for label, texts in given.items():
@@ -123,7 +124,8 @@ def _listed(place: Place, given: Any) -> Iterator[tuple[Any, Any, Any]]:
                     for start, last in spots:
                         yield start, last + 1, label
         except (AttributeError, TypeError, ValueError):
-            raise place.error(f"expected entities as LABEL: TEXT: [[FIRST, LAST], …], found {given!r:.60}") from None
+            wanted = "expected entities as LABEL: TEXT: [[FIRST, LAST], …]"
+            raise row.place.error(f"{wanted} {where}, found {given!r:.60}") from None
         return
     for span in given if isinstance(given, list) else [given]:
         if isinstance(span, dict) and {"start", "end", "label"} <= span.keys():
@@ -131,7 +133,7 @@ def _listed(place: Place, given: Any) -> Iterator[tuple[Any, Any, Any]]:
         elif isinstance(span, list) and len(span) == 3:
             yield span[0], span[1], span[2]
         else:
-            raise place.error(f"expected entities as [[START, END, LABEL], …], found {span!r:.60}")
+            raise row.place.error(f"expected entities as [[START, END, LABEL], …] {where}, found {span!r:.60}")
 
 
 def _is_place(value: Any) -> bool:

@@ -324,7 +324,7 @@ def _is_uncased(folder: Path) -> bool:
     (Its Chinese vocabulary, which is not cased, has the pieces `<S>` and `<T>`.) Folders as Hugging Face has them are
     not cased unless they say so.
     """
-    if (folder / "config.json").is_file():
+    if any((folder / name).is_file() for name in ("config.json", "tokenizer_config.json")):
         return True
     pieces = _read_pieces(folder / "vocab.txt")
     return not any(piece.removeprefix("##").isalnum() and piece != piece.lower() for piece in pieces)
