@@ -99,7 +99,7 @@ def kept(name: str, run: Callable[[], dict[str, Any]], asked: Any = None) -> dic
         text = json.dumps({**run(), "asked": asked, "date": datetime.date.today().isoformat()})
         write_whole(path, lambda file: file.write(text.encode()))
     found: dict[str, Any] = json.loads(path.read_text())
-    if found.setdefault("asked", asked) != asked:
+    if found.get("asked") != asked:
         raise SystemExit(f"{path}: was made with other settings; remove it to make it again")
     found.setdefault("date", datetime.date.fromtimestamp(path.stat().st_mtime).isoformat())
     return found

@@ -79,9 +79,16 @@ def main() -> int:
             found = run_table(table, options.only, seconds)
             lines += ["", f"## From {table} weights, {MINUTES} minutes a run", "", *table_lines(found, seconds)]
             runs += [run for each in found.values() for run in each]
-    if "positions" in options.tables:
+    if "positions" in options.tables and not options.only:
         found = run_positions()
-        lines += ["", "## Positions that no example has had yet", "", *position_lines(found)]
+        lines += [
+            "",
+            "## Positions that no example has had yet",
+            "",
+            f"{LONG_STEPS} steps, `{LONG_PHASES}`.",
+            "",
+            *position_lines(found),
+        ]
         runs += [run for each in found.values() for run in each]
     harness.show(
         "recipes",
@@ -198,6 +205,8 @@ def measure_clock(rounds: int) -> dict[str, Any]:
 
 
 def _verdict(gain: list[float]) -> str:
+    if not gain:
+        return "–"
     if all(value < 0 for value in gain):
         return "better with both seeds"
     return "worse with both seeds" if all(value > 0 for value in gain) else "no clear difference"

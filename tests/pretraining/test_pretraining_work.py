@@ -8,8 +8,10 @@ from itertools import pairwise
 import pytest
 import torch
 
+from bertsmith.config import named_size
 from bertsmith.errors import ConfigError
 from bertsmith.model.heads import build
+from bertsmith.model.initial import continued_positions
 from bertsmith.model.operations import pretraining_operations
 from bertsmith.pretraining.recipes import modern
 from bertsmith.pretraining.work import Objective, PretrainingWork, TensorBatch, count_parts, figures_of
@@ -244,3 +246,21 @@ def test_a_batch_has_room_for_an_example(make, size, tokens, fits):
         make(size=size, batch__tokens=tokens)
     with pytest.raises(ConfigError, match="length 64"):
         make(size=size, phases=f"32:0.5:9999,64:0.5:{tokens}")
+
+
+def test_positions_go_on_only_from_lengths_that_were_trained(make):
+    """A phase without a step has trained nothing; with the first of them, a rehearsal has none before it."""
+    config = named_size("tiny", vocab_size=100)
+    for phases, total, place, wanted in [
+        ("16:0.5,32:0.5", 8, (4, 0), 16),
+        ("16:0.5,32:0.5", 8, (5, 1), None),  # within the phase
+        ("32:0.5,16:0.5", 8, (4, 0), None),  # shorter
+        ("64:0.01,16:0.49,64:0.5", 8, (4, 1), 16),  # the first phase has no step
+        ("16:0.01,32:0.99", 8, (0, 0), None),
+        ("16:0.25,64:0.25,16:0.25,32:0.25", 8, (6, 2), None),
+    ]:
+        model = build(config, "pretraining", seed=0)
+        before = model.encoder.embeddings.position.weight.detach().clone()
+        make(phases=phases, total=total).continue_positions(model, place[0], {"phase": place[1]})
+        expected = before if wanted is None else continued_positions(before, wanted)
+        assert torch.equal(model.encoder.embeddings.position.weight, expected), phases

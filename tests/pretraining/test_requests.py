@@ -240,6 +240,8 @@ def test_phases_that_nobody_asked_for_are_those_that_a_model_has_positions_for(d
     assert [(phase.max_length, pytest.approx(phase.share)) for phase in made] == phases
     asked = make_request(data, start=str(tmp_path / "model"), changes={"phases": "32:1"}).settings.phases
     assert [phase.max_length for phase in asked] == [32]
+    asked = make_request(data, start=str(tmp_path / "model"), changes={"phases": "128:0.9,512:0.1"}).settings.phases
+    assert [phase.max_length for phase in asked] == [128, 512]  # as it was said, and refused later where it cannot be
 
 
 def test_a_model_with_another_tokenizer_is_refused(ask, tmp_path):

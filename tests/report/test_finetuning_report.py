@@ -68,6 +68,7 @@ def test_several_classes_a_text(tmp_path):
         ["2", "a stone", "none", "", "red (62.5%)"],
     ]
     assert "Expected calibration error: 41.7%." in page.line  # (0.625 + 4 × 0.25 + 0.875) / 6
+    assert page.tables["Calibration by confidence"][0][1] == "yes or no, at one half"
     assert page.tables["Calibration by confidence"][2] == ["0.7 to 0.8", "4", "75.0%", "100.0%"]
 
 

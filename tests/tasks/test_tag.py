@@ -410,6 +410,8 @@ def test_rows_of_a_labelling_tool_with_tokens_of_its_own_are_read_by_their_spans
     }
     (example,) = Tag.of({}).read(str(write_json_lines(tmp_path / "a.jsonl", [row])))
     assert (example.words, example.tags) == (("Marie", "lives"), ("B-PER", "O"))
+    (unlabelled,) = Tag.of({}).read(str(tmp_path / "a.jsonl"), labelled=False)
+    assert (unlabelled.words, unlabelled.tags) == (("Marie", "lives"), None)
 
 
 def test_an_entity_of_several_words_may_come_though_training_has_none(tmp_path):

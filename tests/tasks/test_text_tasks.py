@@ -19,7 +19,7 @@ from bertsmith.tasks.classify import Classify
 from bertsmith.tasks.regress import Regress
 from bertsmith.tasks.tables import Place
 from bertsmith.tasks.task import Criterion, TaskBatch
-from bertsmith.tasks.texts import LongOptions, TextExample, encode_texts
+from bertsmith.tasks.texts import LongOptions, TextExample, encode_texts, is_cut
 from finetuning.small_tasks import SHAPE, make_tokenizer, write_json_lines, write_lines, write_table
 
 TOKENIZER = make_tokenizer()
@@ -393,3 +393,19 @@ def test_a_label_that_is_no_text_in_json_is_still_a_name(tmp_path):
     assert [task.target(each).tolist() for each in examples] == [[0], [1]]
     with pytest.raises(DataError, match=r"a.jsonl, line 1: column 'label' is empty"):
         list(task.read(str(write_json_lines(tmp_path / "a.jsonl", [{"text": "a", "label": None}]))))
+
+
+def test_what_is_cut_is_known_beforehand():
+    """For texts of every length around the limits, alone and in pairs, with every way of reading long text."""
+    tokenizer, limit = make_tokenizer(), 16
+    for mode in (None, "head", "tail", "head+tail", "segments"):
+        long = LongOptions(mode=mode)
+        for first in range(20):
+            for second in (None, *range(16)):
+                pair = None if second is None else "river " * second
+                example = TextExample(Place("a", 1), "stone " * first, pair, None)
+                ((sequences, _),) = encode_texts([example], tokenizer, limit, long)
+                rest = 0 if second is None else second
+                read = sum(len(ids) - 2 - (second is not None) for ids in sequences) - rest * (len(sequences) - 1)
+                whole = read == first + rest
+                assert is_cut(example, tokenizer, limit, long) != whole, (mode, first, second)

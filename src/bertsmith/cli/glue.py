@@ -33,7 +33,7 @@ def glue(
     model
         A model folder, a name from `bertsmith models`, or a hub name.
     data
-        The folder with CoLA/, SST-2/, MRPC/, … as GLUE distributes them; tasks without train.tsv are left out.
+        The folder with CoLA/, SST-2/, MRPC/, … as GLUE distributes them; tasks without files are left out.
     output
         A folder for the runs, one a task.
     epochs

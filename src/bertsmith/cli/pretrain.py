@@ -61,7 +61,7 @@ def pretrain(
     minutes
         so many minutes (the number of steps is fixed early on, by the measured speed). Default: 60 minutes.
     phases
-        Lengths and their shares of the steps; default 128:0.9,512:0.1.
+        Lengths and their shares of the steps; default 128:0.9,512:0.1, as far as the model has positions.
     pairs
         The pair task: balanced, faithful (the original's), sop (sentence order) or none.
     batch_tokens

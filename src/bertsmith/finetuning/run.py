@@ -93,7 +93,8 @@ class FinetuningRun:
         self._check_length()
         assert self.bundle.tokenizer is not None
         self.tokenizer = self.bundle.tokenizer
-        for remark in (*self.task.remarks(examples), *say_left_out(task, request.train, request.dev)):
+        left_out = say_left_out(task, request.train, request.rows) + say_left_out(task, request.dev)
+        for remark in (*self.task.remarks(examples), *left_out):
             observer.on_note(remark)
         self.train_split = Split(examples, self.task.encode(examples, self.tokenizer))
         self.dev_split: Split | None = None

@@ -76,7 +76,7 @@ class Program(Protocol[Input, Output]):
 
 
 class Candidate(NamedTuple):
-    """A piece of the vocabulary and its probability, 0 to 1."""
+    """A piece of the vocabulary, and its probability, 0 to 1; or its cosine, where it is a neighbour."""
 
     token: str
     score: float
@@ -105,18 +105,29 @@ class _EachAlone:
 
 
 @dataclass(frozen=True)
-class EmbedProgram(_EachAlone):
-    """A vector for a text, or for a pair of texts."""
+class _TextProgram(_EachAlone):
+    """What reads a text, a pair of texts, or pieces, as one sequence."""
 
     model: BertModel
     tokenizer: Tokenizer
     max_length: int
-    pooling: Pooling = field(default_factory=Pooling)
-    whitening: Whitening | None = None
 
     def encode(self, inputs: Sequence[TextLike]) -> list[Item]:
         """One sequence each."""
         return items_of_texts(self.tokenizer, inputs, self.max_length)
+
+    def cuts(self, inputs: Sequence[TextLike]) -> bool:
+        """Whether one of them is too long to be read whole."""
+        longer = items_of_texts(self.tokenizer, inputs, self.max_length + 1)
+        return any(item.num_tokens > self.max_length for item in longer)
+
+
+@dataclass(frozen=True)
+class EmbedProgram(_TextProgram):
+    """A vector for a text, or for a pair of texts."""
+
+    pooling: Pooling = field(default_factory=Pooling)
+    whitening: Whitening | None = None
 
     def forward(self, batch: TaskBatch) -> list[np.ndarray]:
         """(D,) each, whitened and scaled to length 1 where that was asked for."""
@@ -143,12 +154,9 @@ class EmbedProgram(_EachAlone):
 
 
 @dataclass(frozen=True)
-class TokenProgram(_EachAlone):
+class TokenProgram(_TextProgram):
     """The rows of every token of a text, in chosen layers side by side."""
 
-    model: BertModel
-    tokenizer: Tokenizer
-    max_length: int
     layers: tuple[int, ...] = (-1,)
 
     @property
@@ -160,10 +168,6 @@ class TokenProgram(_EachAlone):
     def characters_at_once(self) -> int:
         """A character may be a token, and a token has many numbers."""
         return _NUMBERS_AT_ONCE // (len(self.layers) * self.width)
-
-    def encode(self, inputs: Sequence[TextLike]) -> list[Item]:
-        """One sequence each."""
-        return items_of_texts(self.tokenizer, inputs, self.max_length)
 
     def forward(self, batch: TaskBatch) -> list[np.ndarray]:
         """(n, layers, H) each."""
@@ -187,16 +191,8 @@ class TokenProgram(_EachAlone):
 
 
 @dataclass(frozen=True)
-class AttentionProgram(_EachAlone):
+class AttentionProgram(_TextProgram):
     """What every head looks at."""
-
-    model: BertModel
-    tokenizer: Tokenizer
-    max_length: int
-
-    def encode(self, inputs: Sequence[TextLike]) -> list[Item]:
-        """One sequence each."""
-        return items_of_texts(self.tokenizer, inputs, self.max_length)
 
     def forward(self, batch: TaskBatch) -> list[np.ndarray]:
         """(layers, heads, n, n) each."""
@@ -344,11 +340,9 @@ class TaskProgram:
         """See `Task.decode`."""
         return self.task.decode(inputs, items, outputs)
 
-    @property
-    def max_length(self) -> int | None:
-        """Of a text that is cut beyond it; None where all of it is read, in parts."""
-        long = getattr(self.task.options, "long", None)
-        return None if long is None or long.mode == "segments" else int(self.task.options.max_length)
+    def cuts(self, inputs: Sequence[Any]) -> bool:
+        """See `Task.cuts`."""
+        return self.task.cuts(inputs, self.tokenizer)
 
     @property
     def characters_at_once(self) -> int:

@@ -56,15 +56,15 @@ def make_request(
     settings = RECIPES[recipe]()
     if start is not None and recipe in FURTHER_RATES:
         settings = changed(settings, {"optimizer.rate": FURTHER_RATES[recipe]})
-    if config is not None:
-        settings = changed(settings, read_yaml(config))
-    settings = changed(settings, changes or {})
+    wanted = [read_yaml(config) if config is not None else {}, changes or {}]
+    for some in wanted:
+        settings = changed(settings, some)
     if start is None:
         named_size(size or "mini")  # an unknown name is refused before anything else
     else:
         if Path(start).is_dir():
             start = str(Path(start).absolute())  # a run that goes on may do so from elsewhere
-        if settings.phases == RECIPES[recipe]().phases:
+        if not any("phases" in some for some in wanted):
             settings = settings.model_copy(update={"phases": _fitting(settings.phases, start)})
     budget = budget or Budget(minutes=60)
     return Request(str(shards.absolute()), None if start else size or "mini", start, recipe, settings, budget)

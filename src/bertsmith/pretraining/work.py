@@ -111,12 +111,10 @@ class PretrainingWork:
         if before is None or phase == before:
             return
         begins = [0, *self._ends]
-        trained = max(
-            each.max_length
-            for each, begin, end in zip(self.settings.phases, begins, self._ends, strict=False)
-            if begin < end <= number
-        )
-        if self.settings.phases[phase].max_length > trained:
+        had = [each.max_length for each, begin, end in zip(self.settings.phases, begins, self._ends, strict=False)
+               if begin < end <= number]  # fmt: skip
+        trained = max(had, default=0)
+        if self.settings.phases[phase].max_length > trained > 0:
             assert isinstance(model, BertModel)
             table = model.encoder.embeddings.position.weight
             rows = self.world.tell(continued_positions(gathered(table), trained))  # the same to the last bit in all

@@ -87,8 +87,8 @@ def show_class_scores(scores: Mapping[str, ClassScore]) -> Html:
     return Html(shown + paragraph(f"And {left:,} more, rarer ones.")) if left else shown
 
 
-def show_calibration(confidences: Sequence[float], correct: Sequence[bool]) -> View:
-    """Whether the model is right as often as it believes."""
+def show_calibration(confidences: Sequence[float], correct: Sequence[bool], counted: str = "examples") -> View:
+    """Whether the model is right as often as it believes; `counted` is what there are so many of."""
     found = calibration(confidences, correct)
     rows = [
         [f"{each.low:.1f} to {each.high:.1f}", f"{each.count:,}", f"{each.confidence:.1%}", f"{each.accuracy:.1%}"]
@@ -99,7 +99,7 @@ def show_calibration(confidences: Sequence[float], correct: Sequence[bool]) -> V
     content = [
         paragraph(f"Expected calibration error: {found.error:.1%}."),
         pictures([picture(png, "How often each confidence is right; the table below has the numbers")]),
-        table(["confidence", "examples", "mean confidence", "right"], rows, "Calibration by confidence"),
+        table(["confidence", counted, "mean confidence", "right"], rows, "Calibration by confidence"),
     ]
     return View([section("Calibration", *content)], {"calibration": png})
 
@@ -120,7 +120,9 @@ def _show_several(dev: Dev[TextExample, Labelled], task: Classify) -> View:
         for name, share in guess.scores.items()
     ]
     sure = show_calibration(
-        [max(share, 1 - share) for share, _ in said], [(share > 0.5) == is_so for share, is_so in said]
+        [max(share, 1 - share) for share, _ in said],
+        [(share > 0.5) == is_so for share, is_so in said],
+        "yes or no, at one half",
     )
     wrong = []
     for gold, (example, guess) in zip(golds, dev.pairs(), strict=True):

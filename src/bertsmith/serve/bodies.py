@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo, field_validator, model_validator
 
 __all__ = [
+    "MOST",
     "AnswerBody",
     "AttentionBody",
     "ChooseBody",
@@ -33,7 +34,8 @@ Pieces = Annotated[list[Annotated[int, Field(ge=0, lt=2**31)]], Field(min_length
 Texts = Annotated[list[Text], Field(min_length=1, fail_fast=True)]
 OneOrTwo = Annotated[list[Text], Field(min_length=1, max_length=2, fail_fast=True)]
 Inputs = Text | Texts | Pieces | Annotated[list[Pieces], Field(min_length=1, fail_fast=True)]
-TopK = Annotated[int, Field(ge=1, le=100), BeforeValidator(_whole)]
+MOST = 100  # candidates of one gap, answer or word
+TopK = Annotated[int, Field(ge=1, le=MOST), BeforeValidator(_whole)]
 Right = Literal["Right", "right"]  # the side that is cut; text-embeddings-inference can cut the other too
 Dimensions = Annotated[int, Field(ge=1), BeforeValidator(_whole)]
 

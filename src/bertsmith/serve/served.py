@@ -13,6 +13,7 @@ from bertsmith.errors import InputError
 from bertsmith.infer.engine import load
 from bertsmith.infer.programs import AttentionProgram
 from bertsmith.model.heads import MaskedLM, PreTrainingModel
+from bertsmith.serve.bodies import MOST
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -20,10 +21,9 @@ if TYPE_CHECKING:
     from bertsmith.infer.engine import Engine
     from bertsmith.infer.programs import EmbedProgram, FillProgram, NeighboursProgram, TaskProgram
 
-__all__ = ["ATTENTION_TOKENS", "MOST_NEIGHBOURS", "NoSuchModelError", "Served", "ServedModels", "load_models"]
+__all__ = ["ATTENTION_TOKENS", "NoSuchModelError", "Served", "ServedModels", "load_models"]
 
 ATTENTION_TOKENS = 128
-MOST_NEIGHBOURS = 100  # one program for all requests, since it keeps a table of its own
 
 
 class NoSuchModelError(InputError):
@@ -47,7 +47,7 @@ class Served:
         programs = {
             "embedder": lru_cache(lambda normalize: engine.embedder(normalize=normalize)),
             "filler": lru_cache(maxsize=128)(engine.filler),
-            "finder": lru_cache(lambda: engine.finder(MOST_NEIGHBOURS)),
+            "finder": lru_cache(lambda: engine.finder(MOST)),  # one for all requests: it keeps a table of its own
             "predictor": lru_cache(engine.predictor),
             "attention": AttentionProgram(
                 engine.model, engine.tokenizer, min(ATTENTION_TOKENS, engine.model.config.max_position_embeddings)

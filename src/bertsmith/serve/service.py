@@ -7,7 +7,6 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 from bertsmith.errors import InputError
-from bertsmith.infer.programs import items_of_texts
 from bertsmith.serve.answers import FieldError, TooLargeError, error_answer, json_answer
 from bertsmith.serve.batching import OverloadedError
 
@@ -17,7 +16,7 @@ if TYPE_CHECKING:
     from fastapi import Request
     from starlette.responses import Response
 
-    from bertsmith.infer.programs import Program, TextLike
+    from bertsmith.infer.programs import Program
     from bertsmith.serve.batching import Batcher
     from bertsmith.serve.metrics import Metrics
     from bertsmith.serve.served import ServedModels
@@ -103,11 +102,8 @@ class Service:
 
     def _encode(self, program: Any, inputs: Sequence[Any], truncate: bool, field: str) -> list[Item]:
         try:
-            longest = None if truncate else program.max_length
-            if longest is not None:
-                whole = items_of_texts(program.tokenizer, list(map(_whole, inputs)), longest + 1)
-                if any(item.num_tokens > longest for item in whole):
-                    raise TooLargeError(f"a text is longer than the {longest} tokens that are read")
+            if not truncate and program.cuts(inputs):
+                raise TooLargeError("a text is longer than what is read of one")
             items: list[Item] = program.encode(inputs)
         except InputError as error:
             raise FieldError(field, str(error)) from error
@@ -134,13 +130,6 @@ class Service:
 async def _gone(request: Request) -> None:
     while (await request.receive())["type"] != "http.disconnect":
         pass
-
-
-def _whole(value: Any) -> TextLike:
-    """The text, or the pair of texts, of whatever a program takes."""
-    if isinstance(value, str | tuple | list):
-        return value
-    return value.text if value.pair is None else (value.text, value.pair)
 
 
 def _size(value: Any) -> int:

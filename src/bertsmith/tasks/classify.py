@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections import deque
+from itertools import islice
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import numpy as np
@@ -16,7 +17,7 @@ from bertsmith.model.heads import Classifier
 from bertsmith.tasks import scores
 from bertsmith.tasks.tables import NOWHERE, Place
 from bertsmith.tasks.task import Criterion, Item, Prediction, Scores, Task, TaskBatch
-from bertsmith.tasks.texts import TextExample, TextOptions, encode_texts, read_texts
+from bertsmith.tasks.texts import TextExample, TextOptions, encode_texts, is_cut, read_texts
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -57,11 +58,11 @@ class TextTask(Task[TextExample]):
         empty = self.label_may_be_empty
         return read_texts(name, self.options.columns, labelled=labelled, may_be_empty=empty, left_out=left_out)
 
-    def count_left_out(self, name: str) -> int:
+    def count_left_out(self, name: str, rows: int | None = None) -> int:
         """The rows that `lenient` leaves out."""
         found: list[Place] = []
         if self.options.lenient:
-            deque(self._read(name, True, found), maxlen=0)
+            deque(islice(self._read(name, True, found), rows), maxlen=0)
         return len(found)
 
     @property
@@ -79,6 +80,10 @@ class TextTask(Task[TextExample]):
         return [
             Item(ids, types, self.target(example)) for example, (ids, types) in zip(examples, sequences, strict=True)
         ]
+
+    def cuts(self, examples: Sequence[TextExample], tokenizer: Tokenizer) -> bool:
+        """See `is_cut`."""
+        return any(is_cut(example, tokenizer, self.options.max_length, self.options.long) for example in examples)
 
     @abstractmethod
     def target(self, example: TextExample) -> np.ndarray | None:

@@ -10,14 +10,12 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from bertsmith.errors import ConfigError
+from bertsmith.tasks.tables import SUFFIXES
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 __all__ = ["GLUE", "PRESETS", "Preset", "find_preset"]
-
-
-_SUFFIXES = (".tsv", ".csv", ".jsonl", ".json", ".parquet", ".txt")
 
 
 @dataclass(frozen=True)
@@ -44,7 +42,7 @@ class Preset:
 
 
 def _find(path: Path) -> Path:
-    others = (path.with_suffix(suffix) for suffix in _SUFFIXES)
+    others = (path.with_suffix(suffix) for suffix in SUFFIXES)
     return next((file for file in (path, *others) if file.is_file()), path)
 
 

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "NOWHERE",
+    "SUFFIXES",
     "Column",
     "Place",
     "Row",
@@ -35,7 +36,7 @@ __all__ = [
 ]
 
 Column = str | int
-_SUFFIXES = {".tsv": "tsv", ".txt": "lines", ".csv": "csv", ".jsonl": "jsonl", ".json": "jsonl", ".parquet": "parquet"}
+SUFFIXES = {".tsv": "tsv", ".txt": "lines", ".csv": "csv", ".jsonl": "jsonl", ".json": "jsonl", ".parquet": "parquet"}
 _MAX_CELL = 16 * 2**20
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
@@ -111,7 +112,7 @@ def read_rows(name: str, columns: Iterable[Column] = (), *, lenient: bool = Fals
     if kind == "lines" and columns:
         kind = "tsv"
     if not kind:
-        raise DataError(f"{name}: is of no known kind; there are {', '.join(_SUFFIXES)}")
+        raise DataError(f"{name}: is of no known kind; there are {', '.join(SUFFIXES)}")
     if kind == "parquet":
         return _read_parquet(name, numbered)
     if kind == "jsonl":
@@ -134,7 +135,7 @@ def is_plain_text(name: str) -> bool:
 def _kind_of(name: str) -> str:
     if name == "-":
         return "jsonl" if sys.stdin.buffer.peek(1)[:1] == b"{" else "lines"  # type: ignore[union-attr]
-    return _SUFFIXES.get(Path(name).suffix.lower(), "")
+    return SUFFIXES.get(Path(name).suffix.lower(), "")
 
 
 def has_lone_surrogate(text: str) -> bool:

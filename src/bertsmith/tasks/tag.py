@@ -42,7 +42,7 @@ class TagOptions(TaskOptions):
     """`context`: whether the sentences around one, in its document, are read with it.
 
     `characters`: whether running text is taken character by character, as most Chinese sets have it. `plain`: whether
-    tags may be names of their own, such as parts of speech; then each word with one counts as an entity.
+    tags may be names of their own, such as parts of speech; then each word counts as an entity.
     """
 
     context: bool = False

@@ -177,9 +177,9 @@ class Task(ABC, Generic[Example]):
     def read(self, name: str, *, labelled: bool = True) -> Iterator[Example]:
         """The examples of a file, one after the other; `labelled` says whether they must tell what is right."""
 
-    def count_left_out(self, name: str) -> int:
-        """How many rows of a labelled file its options leave out; a person should know of them."""
-        del name
+    def count_left_out(self, name: str, rows: int | None = None) -> int:
+        """How many rows of a labelled file its options leave out, up to so many examples; a person should know."""
+        del name, rows
         return 0
 
     @abstractmethod
@@ -194,6 +194,11 @@ class Task(ABC, Generic[Example]):
     @abstractmethod
     def encode(self, examples: Sequence[Example], tokenizer: Tokenizer) -> list[Item]:
         """What the model reads of examples, in their order."""
+
+    def cuts(self, examples: Sequence[Example], tokenizer: Tokenizer) -> bool:
+        """Whether something of one of them is too long to be read; never, where windows read all of it."""
+        del examples, tokenizer
+        return False
 
     @abstractmethod
     def logits(self, model: nn.Module, batch: TaskBatch) -> torch.Tensor:
@@ -246,10 +251,10 @@ class Task(ABC, Generic[Example]):
         """Add to a model what its kind of head has not; nothing, mostly."""
 
 
-def say_left_out(task: Task[Any], *names: str | None) -> list[str]:
-    """A sentence for each labelled file of which rows are left out."""
-    counts = {name: task.count_left_out(name) for name in names if name is not None}
-    return [f"{name}: {count:,} rows are left out: broken, or labelled -" for name, count in counts.items() if count]
+def say_left_out(task: Task[Any], name: str | None, rows: int | None = None) -> list[str]:
+    """A sentence, where rows of a labelled file are left out."""
+    count = 0 if name is None else task.count_left_out(name, rows)
+    return [f"{name}: {count:,} rows are left out: broken, or labelled -"] if count else []
 
 
 def packed_ids(tokenizer: Tokenizer, *parts: Sequence[int] | np.ndarray) -> tuple[np.ndarray, np.ndarray]:

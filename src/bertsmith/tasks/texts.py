@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from bertsmith.vocab.tokenizer import Tokenizer
 
-__all__ = ["LongOptions", "TextExample", "TextOptions", "column_of", "encode_texts", "read_texts"]
+__all__ = ["LongOptions", "TextExample", "TextOptions", "column_of", "encode_texts", "is_cut", "read_texts"]
 
 LongMode = Literal["head", "tail", "head+tail", "segments"]
 Pool = Literal["max", "mean", "attention"]
@@ -128,13 +128,27 @@ def encode_texts(
     return [((ids,), (types,)) for ids, types in packed_texts(tokenizer, texts, max_length)]
 
 
+def is_cut(example: TextExample, tokenizer: Tokenizer, max_length: int, long: LongOptions) -> bool:
+    """Whether `encode_texts` leaves out something of an example."""
+    texts = [example.text] if example.pair is None else [example.text, example.pair]
+    first, *second = (len(ids) - 2 for ids in tokenizer.encode_ids(texts, max_length=max_length + 1))
+    if long.mode is not None and sum(second) > _most_of_pair(max_length):
+        return True
+    return long.mode != "segments" and first + sum(second) + 2 + len(second) > max_length
+
+
+def _most_of_pair(max_length: int) -> int:
+    """Pieces of a second text that go with every sequence of a long first one."""
+    return (max_length - 3) // 2
+
+
 def _cut_long(example: TextExample, tokenizer: Tokenizer, max_length: int, long: LongOptions) -> Sequences:
     """The first text as `long` has it; the second, where there is one, goes with every sequence, up to half of it."""
     pieces = np.array(tokenizer.encode_ids([example.text])[0][1:-1], np.int32)
     second: list[np.ndarray] = []
     room = max_length - 2
     if example.pair is not None:
-        second = [np.array(tokenizer.encode_ids([example.pair])[0][1:-1], np.int32)[: (max_length - 3) // 2]]
+        second = [np.array(tokenizer.encode_ids([example.pair])[0][1:-1], np.int32)[: _most_of_pair(max_length)]]
         room -= len(second[0]) + 1
     sequences = [packed_ids(tokenizer, part, *second) for part in _parts(pieces, room, long)]
     return tuple(ids for ids, _ in sequences), tuple(types for _, types in sequences)

@@ -36,6 +36,7 @@ __all__ = [
     "Checkpoints",
     "Progress",
     "best_checkpoint",
+    "drop_later_bests",
     "is_checkpoint",
     "latest_checkpoint",
     "load_checkpoint",
