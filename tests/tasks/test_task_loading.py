@@ -10,6 +10,7 @@ import transformers
 
 from bertsmith.bundle.folder import Bundle, write_bundle
 from bertsmith.errors import ConfigError, InputError, TokenizerError, WeightsError
+from bertsmith.infer.engine import load
 from bertsmith.jobs.predict import open_task
 from bertsmith.model.heads import build
 from bertsmith.tasks.answer import AnswerTask
@@ -224,3 +225,14 @@ def test_every_kind_names_itself_and_a_head_that_there_is():
         assert build(SHAPE, kind.head).kind == kind.head
     with pytest.raises(ConfigError, match="task: 'parse' is not one of classify, "):
         make_task("parse", {})
+
+
+@pytest.mark.parametrize(("labels", "plain"), [(("O", "B-PER", "I-PER"), False), (("DT", "NN", "-LRB-"), True)])
+def test_a_tagger_that_others_made_tags_words_or_entities_by_its_labels(tmp_path, labels, plain):
+    config = SHAPE.derive(id2label=dict(enumerate(labels)))
+    write_bundle(tmp_path / "m", Bundle(build(config, "tagging", seed=1), make_tokenizer(), 64), source="a test")
+    ready = open_task(str(tmp_path / "m"))
+    assert (ready.task.kind, ready.task.options.plain) == ("tag", plain)
+    (found,) = load(str(tmp_path / "m")).tag(["the river was good"])
+    assert set(found["tags"]) <= set(labels)
+    assert not plain or [one["label"] for one in found["entities"]] == found["tags"]

@@ -42,7 +42,6 @@ __all__ = [
     "TaskProgram",
     "TextLike",
     "TokenProgram",
-    "items_of_texts",
 ]
 
 Input = TypeVar("Input", contravariant=True)
@@ -66,6 +65,9 @@ class Program(Protocol[Input, Output]):
 
     def decode(self, inputs: Sequence[Input], items: Sequence[Item], outputs: Sequence[np.ndarray]) -> list[Output]:
         """What that means, one result an input."""
+
+    def cuts(self, inputs: Sequence[Input]) -> bool:
+        """Whether one of them is too long to be read whole, and would be cut."""
 
     def reads_together(self, one: Any, following: Any) -> bool:
         """Whether an input must be encoded with the one that follows it."""
@@ -98,6 +100,11 @@ class _EachAlone:
         """A vector is small: what counts is the text itself."""
         return _CHARACTERS_AT_ONCE
 
+    def cuts(self, inputs: Sequence[Any]) -> bool:
+        """Never: what is too long is refused."""
+        del inputs
+        return False
+
     def reads_together(self, one: Any, following: Any) -> bool:
         """Never."""
         del one, following
@@ -114,11 +121,11 @@ class _TextProgram(_EachAlone):
 
     def encode(self, inputs: Sequence[TextLike]) -> list[Item]:
         """One sequence each."""
-        return items_of_texts(self.tokenizer, inputs, self.max_length)
+        return _items_of_texts(self.tokenizer, inputs, self.max_length)
 
     def cuts(self, inputs: Sequence[TextLike]) -> bool:
-        """Whether one of them is too long to be read whole."""
-        longer = items_of_texts(self.tokenizer, inputs, self.max_length + 1)
+        """See `Program`."""
+        longer = _items_of_texts(self.tokenizer, inputs, self.max_length + 1)
         return any(item.num_tokens > self.max_length for item in longer)
 
 
@@ -354,7 +361,7 @@ class TaskProgram:
         return self.task.reads_together(one, following)
 
 
-def items_of_texts(tokenizer: Tokenizer, inputs: Sequence[TextLike], max_length: int) -> list[Item]:
+def _items_of_texts(tokenizer: Tokenizer, inputs: Sequence[TextLike], max_length: int) -> list[Item]:
     """Texts, pairs and pieces as sequences, each cut to `max_length`."""
     if isinstance(inputs, str):
         raise InputError("expected a list of texts, not one text")

@@ -100,14 +100,13 @@ class Service:
     def _forget(self, size: int) -> None:
         self._waiting -= size
 
-    def _encode(self, program: Any, inputs: Sequence[Any], truncate: bool, field: str) -> list[Item]:
+    def _encode(self, program: Program[Any, Any], inputs: Sequence[Any], truncate: bool, field: str) -> list[Item]:
         try:
             if not truncate and program.cuts(inputs):
                 raise TooLargeError("a text is longer than what is read of one")
-            items: list[Item] = program.encode(inputs)
+            return program.encode(inputs)
         except InputError as error:
             raise FieldError(field, str(error)) from error
-        return items
 
     async def answer(self, request: Request, work: Awaitable[Any]) -> Response:
         """What work gives, as JSON, unless it takes too long or nobody waits any more."""

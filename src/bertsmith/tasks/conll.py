@@ -15,7 +15,7 @@ from bertsmith.tasks.tables import Column, Place, numbered_lines
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["Sentence", "check_tag", "read_conll"]
+__all__ = ["Sentence", "check_tag", "is_entity_tag", "read_conll"]
 
 _TAG = re.compile(r"O|[BIMESLU]-\S+|[BIMES]")
 
@@ -78,11 +78,16 @@ def _sentence(
     return Sentence(lines[0][0], words, tags, document)
 
 
+def is_entity_tag(name: str) -> bool:
+    """Whether a tag says where an entity begins or goes on, or that there is none."""
+    return _TAG.fullmatch(name) is not None
+
+
 def check_tag(place: Place, name: str, *, plain: bool) -> None:
     """Refuse what is no tag of an entity; where tags are plain only what is no name."""
     if plain and not name.strip():
         raise place.error("a tag is empty; write one, or remove the row")
-    if not plain and not _TAG.fullmatch(name):
+    if not plain and not is_entity_tag(name):
         raise place.error(
             f"{name!r:.40} is not a tag (O, B-NAME, I-NAME and the like); is it the tag column? "
             "For tags without these letters, such as parts of speech: --set task.plain=true"

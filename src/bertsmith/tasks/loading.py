@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from bertsmith.errors import ConfigError, InputError, WeightsError
+from bertsmith.tasks.conll import is_entity_tag
 from bertsmith.tasks.kinds import KINDS, make_task
 
 if TYPE_CHECKING:
@@ -62,6 +63,8 @@ def _guess(name: str, bundle: Bundle) -> dict[str, Any]:
             options: dict[str, Any] = {"max_length": length}
             if kind == "classify" and config.problem_type == "multi_label_classification":
                 options["multilabel"] = True
+            if kind == "tag" and not all(map(is_entity_tag, config.id2label.values())):
+                options["plain"] = True
             return {"kind": kind, "options": options}
     raise InputError(
         f"{name}: is a model of kind '{bundle.model.kind}', which does no task yet; see bertsmith finetune"

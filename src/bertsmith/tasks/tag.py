@@ -10,7 +10,7 @@ characters (`tagged.py`), or `text` alone for prediction.
 
 from __future__ import annotations
 
-from itertools import groupby
+from itertools import count, groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -71,18 +71,23 @@ class Tag(Task[TaggedText]):
         if Path(name).suffix.lower() in _CONLL:
             tag = columns.get("tag", -1) if labelled else None
             return map(from_conll, read_conll(name, columns.get("word", 1), tag, plain=self.options.plain))
-        documents: dict[tuple[bool, str], int] = {}
+        documents: dict[str, int] = {}
+        numbers = count()
 
-        def document_of(row: Row, number: int) -> int:
+        def document_of(row: Row) -> int:
             """By the column `document`; a row without one is a document of its own."""
             column = columns.get("document", "document")
-            named = row.has(column)
-            return documents.setdefault((named, str(row.get(column) if named else number)), len(documents))
+            if not row.has(column):
+                return next(numbers)
+            name = str(row.get(column))
+            if name not in documents:
+                documents[name] = next(numbers)
+            return documents[name]
 
         characters, plain = self.options.characters, self.options.plain
         return (
-            from_row(row, columns, document_of(row, number), labelled=labelled, characters=characters, plain=plain)
-            for number, row in enumerate(read_rows(name))
+            from_row(row, columns, document_of(row), labelled=labelled, characters=characters, plain=plain)
+            for row in read_rows(name)
         )
 
     def example(self, text: str = "", tokens: Sequence[str] = (), document: int = 0) -> TaggedText:
