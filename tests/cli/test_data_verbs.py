@@ -66,7 +66,8 @@ def test_vocab_beside_another(corpus, tmp_path, capsys):
         (["shards", "CORPUS", "--tokenizer", "TOKENIZER", "-o", "d", "--language", "English"], "--language"),
         (["shards", "CORPUS", "--tokenizer", "TOKENIZER", "-o", "d", "--workers", "0"], "--workers"),
         (["shards", "builtin:moon", "--tokenizer", "TOKENIZER", "-o", "d"], "builtin:python-docs"),
-        (["inspect", "base", "--verify"], "data sets"),
+        (["inspect", "base", "--verify"], "no data set is there"),
+        (["inspect", "CORPUS", "--tensors"], "is a file; a model is a folder"),
     ],
 )
 def test_wrong_input_is_one_sentence_and_leaves_nothing(arguments, words, corpus, tmp_path, capsys, monkeypatch):

@@ -44,6 +44,8 @@ def find_model(name: str) -> tuple[Path, PackagedModel | None]:
             return candidate, None
     if folder.is_dir():
         raise ModelNotFoundError(no_model_in(folder))
+    if folder.is_file():
+        raise ModelNotFoundError(f"{name}: is a file; a model is a folder, with config.json and its weights")
     for packaged in PACKAGED:
         if packaged.name == name:
             return _installed(packaged), packaged

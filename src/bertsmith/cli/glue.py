@@ -17,7 +17,7 @@ def glue(
     /,
     *,
     data: Path,
-    output: Annotated[Path, Parameter(name=["--output", "-o"])],
+    output: Annotated[Path, Parameter(name=["--output", "-o"])] = Path("bertsmith-glue"),
     epochs: float | None = None,
     rate: float | None = None,
     batch_size: int | None = None,

@@ -56,7 +56,7 @@ VERBS = {
     ),
     "glue": (
         "Fine-tune a model on every task of GLUE that is there, and print GLUE's table.",
-        "bertsmith glue minilm --data glue/ --output run/",
+        "bertsmith glue minilm --data glue/",
     ),
     "inspect": (
         "Show a model (shape, parameters, memory, tokenizer; no weights are loaded) or a data set of token shards.",
