@@ -47,7 +47,7 @@ def deploy(
 
 app = deploy(
     tuple(os.environ.get("BERTSMITH_MODELS", "minilm").split()),
-    token=os.environ.get("BERTSMITH_TOKEN") or None,
+    token=os.environ.get("BERTSMITH_TOKEN"),
     replicas=int(os.environ.get("BERTSMITH_REPLICAS", "1")),
     cpus=float(os.environ.get("BERTSMITH_CPUS", "1")),
 )

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bertsmith.serve.batching import Batcher, ClosedError, OverloadedError
+from bertsmith.serve.batching import Batcher, ClosedError, OverloadedError, Pace
 from bertsmith.tasks.task import Item
 from serve.conftest import SECONDS, Gate, until
 
@@ -28,7 +28,7 @@ class Echo:
     """Gives every item its own ids back, and remembers its batches."""
 
     def __init__(self, gate: Gate | None = None) -> None:
-        self.gate, self.batches = gate, []
+        self.gate, self.batches, self.model = gate, [], self
 
     def forward(self, batch: TaskBatch) -> list[np.ndarray]:
         ids = np.split(batch.input_ids.numpy(), np.cumsum(batch.lengths.numpy())[:-1])
@@ -198,6 +198,36 @@ def test_a_failure_is_not_taken_for_speed(batcher):
     gate.opened.set()
 
 
+def test_each_model_has_its_own_speed(batcher, busy):
+    quick, slow = Echo(), Echo()
+    batcher.paces[quick], batcher.paces[slow] = Pace(1e6, 1.0), Pace(1000.0, 1.0)
+    batcher.max_wait = 60.0
+    submit(batcher, quick, [item(1, size=1000) for _ in range(100)])
+    submit(batcher, slow, [item(1, size=1000) for _ in range(30)])
+    assert batcher.waiting_tokens == 130_000
+    with pytest.raises(OverloadedError) as refused:  # 40 seconds of its own, and 30 before it
+        submit(batcher, slow, [item(1, size=1000) for _ in range(40)])
+    assert refused.value.retry_after == pytest.approx(30.0, abs=0.1)
+    submit(batcher, quick, [item(1, size=1000) for _ in range(20)])
+    busy.opened.set()
+
+
+def test_speed_is_judged_from_batch_to_batch_of_a_worker_that_never_waits(batcher):
+    gate, program = Gate(), Echo()
+    submit(batcher, Echo(gate), [item(1)])
+    assert gate.reached.wait(SECONDS)
+    batcher.paces[program] = Pace(100.0, 0.1)
+    callers = [submit(batcher, program, [item(2, size=batcher.budget)]) for _ in range(5)]
+    gate.opened.set()
+    for caller in callers:
+        caller.answer()
+    pressed = batcher.paces[program]
+    assert pressed.tokens > batcher.budget, "five batches one after the other say how fast it is"
+    until(lambda: batcher._changed._waiters)  # the worker has gone to sleep
+    submit(batcher, program, [item(2, size=batcher.budget)]).answer()
+    assert batcher.paces[program] == pressed, "a request that comes alone says nothing of the speed under pressure"
+
+
 def test_who_goes_away_is_taken_out_of_the_queue(batcher, busy):
     program = Echo()
 
@@ -271,7 +301,7 @@ def test_tokens_are_counted_right_whatever_happens(steps):
         batcher._deliver(chosen, outputs)
 
     def take() -> None:
-        program, chosen = batcher._next_batch()
+        program, chosen, _ = batcher._next_batch()
         sizes = [request.items[place].num_tokens for request, place in chosen]
         assert chosen
         assert sum(sizes) <= batcher.budget or len(sizes) == 1

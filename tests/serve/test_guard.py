@@ -61,6 +61,24 @@ def test_the_token_must_be_right(locked: TestClient, header: bytes | None, passe
         assert TOKEN not in answer.text
 
 
+def test_openapi_says_that_a_token_is_wanted(locked: TestClient, client: TestClient):
+    schema = locked.get("/openapi.json", headers=[(b"authorization", b"Bearer " + TOKEN.encode())]).json()
+    assert schema["security"] == [{"token": []}]
+    assert schema["components"]["securitySchemes"]["token"] == {"type": "http", "scheme": "bearer"}
+    assert schema["paths"]["/health"]["get"]["security"] == []
+    assert "security" not in client.get("/openapi.json").json()
+
+
+def test_a_browser_may_send_what_openais_client_adds(locked: TestClient):
+    asked = {"origin": "https://a.example", "access-control-request-method": "POST"}
+    asked["access-control-request-headers"] = "authorization,content-type,x-stainless-lang"
+    answer = locked.options("/v1/embeddings", headers=asked)
+    assert answer.status_code == 200
+    assert "x-stainless-lang" in answer.headers["access-control-allow-headers"]
+    refused = locked.post("/embed", headers={"origin": "https://a.example"}, content=BODY)
+    assert "retry-after" in refused.headers["access-control-expose-headers"]
+
+
 def test_only_the_page_and_health_are_open(locked: TestClient):
     assert locked.get("/health").status_code == 200
     assert locked.get("/").status_code == 200

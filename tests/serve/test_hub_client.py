@@ -23,8 +23,12 @@ if TYPE_CHECKING:
 TEXTS = ["the river was good", "anna has the key"]
 
 
-def test_vectors_and_similarities(small: dict[str, Engine], monkeypatch):
+@pytest.fixture(autouse=True)
+def on_line(monkeypatch):
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)  # it takes 127.0.0.1 for the hub
+
+
+def test_vectors_and_similarities(small: dict[str, Engine]):
     filler = small["filler"]
     expected = filler.embed(TEXTS, normalize=True)
     with serving({"filler": filler}, token="secret") as address:
@@ -33,10 +37,23 @@ def test_vectors_and_similarities(small: dict[str, Engine], monkeypatch):
         assert client.feature_extraction(TEXTS[0], normalize=True, truncate=True)[0] == pytest.approx(
             expected[0], abs=1e-5
         )
+        classes = InferenceClient(address, token="secret").text_classification
+        with pytest.raises(HfHubHTTPError, match="parameters"):  # the first model gives vectors
+            classes(TEXTS[0])
         found = InferenceClient(f"{address}/similarity", token="secret").sentence_similarity(TEXTS[0], TEXTS)
         assert found == pytest.approx((expected @ expected[0]).tolist(), abs=1e-5)
         with pytest.raises(HfHubHTTPError, match="401"):
             InferenceClient(address, token="wrong").feature_extraction(TEXTS[0])
+
+
+def test_classes(small: dict[str, Engine]):
+    (expected,) = small["critic"].classify([TEXTS[0]])
+    with serving({"critic": small["critic"]}) as address:
+        client = InferenceClient(address)
+        found = client.text_classification(TEXTS[0])
+        assert (found[0].label, found[0].score) == (expected["label"], pytest.approx(expected["score"], abs=1e-5))
+        assert len(found) == len(small["critic"].task.labels)
+        assert len(client.text_classification(TEXTS[0], top_k=1)) == 1
 
 
 def asking(make_app: Callable[..., FastAPI], first: str, body: dict[str, Any]) -> Any:
@@ -61,11 +78,14 @@ def test_the_bare_address_does_what_the_first_model_is_for(make_app, small):
 @pytest.mark.parametrize(
     ("model", "body", "words"),
     [
-        ("filler", {"inputs": [["a", "b"]]}, "inputs: expected a text, a list of texts, or their pieces"),
-        ("critic", {"inputs": [5, 6]}, "inputs: expected a text, a pair of texts"),
-        ("critic", {"inputs": ["a", "b", "c"]}, "inputs: expected a text, a pair of texts"),
-        ("critic", {"inputs": "a", "raw_scores": True}, "raw_scores: of classes there are shares only"),
-        ("critic", {"inputs": "a", "dimensions": 4}, "dimensions: says nothing to a model of classes"),
+        ("filler", {"inputs": [["a", "b"]]}, "^inputs"),
+        ("filler", {"inputs": 3}, "^inputs: "),
+        ("filler", {"query": "a", "texts": 3}, "^texts: "),
+        ("critic", {"inputs": [5, 6]}, "^inputs"),
+        ("critic", {"inputs": ["a", "b", "c"]}, "^inputs"),
+        ("critic", {"inputs": "a", "raw_scores": True}, "^raw_scores: of classes there are shares only"),
+        ("critic", {"inputs": "a", "dimensions": 4}, "^dimensions: "),
+        ("critic", {"inputs": "a", "parameters": {"top_k": 0}}, "^parameters.top_k: "),
     ],
 )
 def test_what_the_first_model_cannot_read_is_said(make_app, model, body, words):

@@ -16,6 +16,7 @@ from fastapi.routing import APIRoute
 from pydantic import TypeAdapter
 from starlette.testclient import TestClient
 
+from bertsmith.serve.batching import Pace
 from bertsmith.serve.routes import routes
 from bertsmith.tasks.tag import Tag
 from bertsmith.vocab.tokenizer import Tokenizer
@@ -223,9 +224,30 @@ def test_info_names_all_models_and_what_they_can(client: TestClient, small: dict
     assert client.get("/health").json() == {}
 
 
+def test_as_many_texts_as_info_says_beside_a_query(client: TestClient):
+    info = client.get("/info").json()
+    most = info["max_client_batch_size"]
+    for texts, status in ((["a"] * most, 200), (["a"] * (most + 1), 413)):
+        sentences = {"source_sentence": "b", "sentences": texts}
+        asked = [("/rerank", {"query": "b", "texts": texts, "model": "filler"}), ("/similarity", {"inputs": sentences})]
+        assert {client.post(path, json=body).status_code for path, body in asked} == {status}
+    assert {"max_concurrent_requests", "tokenization_workers"} <= info.keys()
+
+
+def test_info_says_how_much_a_task_reads(make_app):
+    with TestClient(make_app("critic")) as asking:
+        most = asking.get("/info").json()["max_input_length"]
+        assert most == 48
+        for words, status in ((most - 2, 200), (most - 1, 413)):
+            body = {"inputs": " ".join(["river"] * words), "truncate": False}
+            assert asking.post("/predict", json=body).status_code == status
+
+
 def test_more_than_can_be_read_in_time_is_refused_at_once(make_app):
     with TestClient(make_app("filler"), raise_server_exceptions=False) as asking:
-        asking.app.state.service.batcher.speed = 0.5  # tokens a second: about 15 in all, and it may be twice as fast
+        service = asking.app.state.service
+        (served,) = service.models.all
+        service.batcher.paces[served.engine.model] = Pace(0.5, 1.0)  # about 15 in all, and it may be twice as fast
         answer = asking.post("/embed", json={"inputs": ["the river was good"] * 10})
         assert answer.status_code == 413
         assert "within 30 seconds about 15 can be read here" in answer.json()["error"]["message"]
@@ -477,7 +499,8 @@ def test_no_answer_in_time_is_503_and_leaves_the_queue(tight: TestClient, gate):
 def test_a_full_queue_is_429_and_says_when_to_come_back(client: TestClient, gate):
     held = gate()
     batcher = client.app.state.service.batcher
-    before, batcher.speed = batcher.speed, 100.0
+    before = dict(batcher.paces)
+    batcher.paces.update(dict.fromkeys(before, Pace(100.0, 1.0)))
     many = {"inputs": ["stone " * 60] * 60}
     with ThreadPoolExecutor(3) as clients:
         first = clients.submit(client.post, "/embed", json={"inputs": "a"})
@@ -495,7 +518,7 @@ def test_a_full_queue_is_429_and_says_when_to_come_back(client: TestClient, gate
         until(lambda: batcher.waiting_tokens == 60 * 62 + 3)
         held.opened.set()
         assert {one.result(SECONDS).status_code for one in (first, second, short)} == {200}
-    batcher.speed = before
+    batcher.paces.update(before)
 
 
 def test_text_that_waits_to_be_tokenised_is_bounded_too(tight: TestClient, monkeypatch):

@@ -154,6 +154,9 @@ def test_an_empty_token_is_refused_and_not_taken_for_none(monkeypatch, capsys):
     monkeypatch.setattr("bertsmith.serve.running.serve_forever", lambda *_, **__: pytest.fail("it was served"))
     assert run(["serve", "minilm", "--token", "", "--port", "0"]) == 2
     assert "token" in capsys.readouterr().err.splitlines()[-1]
+    monkeypatch.setenv("BERTSMITH_TOKEN", "")
+    assert run(["serve", "minilm", "--port", "0"]) == 2
+    assert "token" in capsys.readouterr().err.splitlines()[-1]
 
 
 @pytest.mark.parametrize(

@@ -43,7 +43,7 @@ def inspect(
         _inspect_shards(Path(path), verify=verify, as_json=as_json)
         return
     if verify:
-        raise InputError(f"{path}: no data set is there, and --verify is for those; a model's checksums are in --tensors")
+        raise InputError(f"{path}: no data set is there to --verify; a model's checksums are in --tensors")
     from bertsmith.jobs import inspect as job
 
     if tensors:

@@ -62,7 +62,7 @@ def serve(
         models,
         host=host,
         port=port,
-        token=token if token is not None else os.environ.get("BERTSMITH_TOKEN") or None,
+        token=token if token is not None else os.environ.get("BERTSMITH_TOKEN"),
         workers=workers,
         cors=cors or (),
         int8=int8,

@@ -57,6 +57,10 @@ _UNUSED = re.compile(r"\[unused\d+\]")
 class Program(Protocol[Input, Output]):
     """What is asked of a model."""
 
+    @property
+    def model(self) -> BertModel:
+        """Whom it asks."""
+
     def encode(self, inputs: Sequence[Input]) -> list[Item]:
         """What the model reads."""
 

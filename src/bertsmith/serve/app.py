@@ -86,11 +86,27 @@ def create_app(settings: ServeSettings, models: ServedModels | None = None) -> F
         metrics.standing(batcher.waiting_tokens, batcher.speed)
         return Response(metrics.shown(), media_type="text/plain; version=0.0.4; charset=utf-8")
 
+    if settings.token is not None:
+        _declare_token(app)
     app.add_middleware(Guard, limits=settings.limits, metrics=metrics, token=settings.token)
     if settings.cors:  # around the guard: a browser asks without a token whether it may ask, and reads refusals
         app.add_middleware(CORSMiddleware, allow_origins=list(settings.cors), allow_methods=["GET", "POST"],
-                           allow_headers=["authorization", "content-type"])  # fmt: skip
+                           allow_headers=["*"], expose_headers=["retry-after"])  # fmt: skip
     return app
+
+
+def _declare_token(app: FastAPI) -> None:
+    """In OpenAPI: all but `/health` want one."""
+    plain = app.openapi
+
+    def openapi() -> dict[str, Any]:
+        schema = plain()
+        schema["components"]["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
+        schema["security"] = [{"token": []}]
+        schema["paths"]["/health"]["get"]["security"] = []
+        return schema
+
+    app.openapi = openapi  # type: ignore[method-assign]
 
 
 def app_from_environment() -> FastAPI:

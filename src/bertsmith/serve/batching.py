@@ -6,8 +6,8 @@ turn, so a long text, or a request of a thousand texts, does not hold up a short
 Batches are of one program (an embedding and a fill-in do not mix), and of no more than the token budget, unless a
 single item is.
 
-The queue is bounded by time: what would wait longer than `max_wait` seconds, at the speed of the last batches, is
-refused at once; who waits for a result and goes away, or runs out of time, has his work taken out of the queue.
+The queue is bounded by time: what would wait longer than `max_wait` seconds, at the speed of each model's last batches,
+is refused at once; who waits for a result and goes away, or runs out of time, has his work taken out of the queue.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from collections import deque
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
 
 import torch
 
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
     from bertsmith.infer.programs import Program
     from bertsmith.tasks.task import Item
 
-__all__ = ["Batcher", "ClosedError", "OverloadedError"]
+__all__ = ["Batcher", "ClosedError", "OverloadedError", "Pace"]
 
 _log = logging.getLogger("bertsmith.serve")
 _TURN = 256  # tokens that a request may add to a batch before others have their turn
@@ -57,6 +58,24 @@ class ClosedError(BertsmithError):
 
     def __init__(self) -> None:
         super().__init__("the service is shutting down")
+
+
+@dataclass(frozen=True)
+class Pace:
+    """How fast the workers together are with a model: tokens, and the seconds that these took."""
+
+    tokens: float
+    seconds: float
+
+    def after(self, tokens: int, seconds: float) -> Pace:
+        """With one batch more; the older, the less it counts."""
+        keep = 0.5 ** (tokens / _MEMORY)
+        return Pace(keep * self.tokens + tokens, keep * self.seconds + seconds)
+
+    @property
+    def speed(self) -> float:
+        """In tokens a second."""
+        return self.tokens / max(self.seconds, 1e-6)
 
 
 @dataclass(eq=False)
@@ -91,9 +110,8 @@ class Batcher:
         self.on_batch = on_batch
         self._queue: deque[_Request] = deque()
         self._tokens = 0  # of all that waits
-        self.speed = 0.0  # tokens a second, over the last batches under pressure
-        self._done = (0.0, 0.0)  # tokens and seconds behind it
-        self._pressed_since: float | None = None  # the last end of a batch, where others were waiting then
+        self.paces: WeakKeyDictionary[Any, Pace] = WeakKeyDictionary()  # of each model
+        self.speed = 0.0  # of the model that ran last, in tokens a second
         self._changed = threading.Condition()
         self._closing = False
         self._busy = 0  # workers in a batch
@@ -123,10 +141,10 @@ class Batcher:
         """In the queue, in no batch yet."""
         return self._tokens
 
-    @property
-    def room(self) -> int:
-        """Tokens that the queue takes: what can be done in `max_wait`, and a batch for each worker in any case."""
-        return max(self.budget * len(self._threads), int(self.max_wait * self.speed))
+    def speed_of(self, program: Program[Any, Any]) -> float:
+        """Tokens a second of a program's model; of the one that ran last where it has not run yet."""
+        pace = self.paces.get(program.model)
+        return self.speed if pace is None else pace.speed
 
     async def run(self, program: Program[Any, Any], items: Sequence[Item]) -> list[np.ndarray]:
         """What a program says of items. To be awaited in an event loop; cancelling takes the rest off the queue."""
@@ -158,13 +176,25 @@ class Batcher:
                 raise ClosedError
             # Others have a turn for each of its turns, so of a large request only a part is ahead. An empty queue takes
             # any: the limits of a request have already judged its size.
-            ahead = sum(min(other.left, max(tokens, _TURN)) for other in self._queue)
-            if ahead and (ahead + tokens > self.room or self._tokens + tokens > self.room + self.max_tokens):
-                raise OverloadedError(ahead / self.speed if self.speed else 1.0)
+            ahead = [(other, min(other.left, max(tokens, _TURN))) for other in self._queue]
+            if ahead and self._is_full(request, ahead):
+                raise OverloadedError(self._seconds(ahead) or 1.0)
             self._queue.append(request)
             self._tokens += tokens
             self._changed.notify(1 if len(items) == 1 else len(self._threads))
         return request
+
+    def _is_full(self, request: _Request, ahead: list[tuple[_Request, int]]) -> bool:
+        """Whether the queue takes no more: beyond `max_wait`, though a batch for each worker may wait in any case."""
+        least = self.budget * len(self._threads)
+        if self._tokens + request.left > max(least, self.max_wait * self.speed_of(request.program)) + self.max_tokens:
+            return True
+        work = [*ahead, (request, request.left)]
+        return sum(tokens for _, tokens in work) > least and not 0 < self._seconds(work) <= self.max_wait
+
+    def _seconds(self, work: list[tuple[_Request, int]]) -> float:
+        """What it will take; 0 where no model has run yet."""
+        return sum(tokens / speed for request, tokens in work if (speed := self.speed_of(request.program)))
 
     def give_up(self, request: _Request) -> None:
         """Take what is left of a request out of the queue; nothing where it is answered."""
@@ -180,8 +210,9 @@ class Batcher:
             self._queue.remove(request)
 
     def _work(self) -> None:
+        last = 0.0  # when the batch before this one ended
         while (batch := self._next_batch()) is not None:
-            program, chosen = batch
+            program, chosen, waited = batch
             items = [request.items[number] for request, number in chosen]
             began = time.perf_counter()
             try:
@@ -189,43 +220,48 @@ class Batcher:
                     outputs: list[Any] | BaseException = program.forward(TaskBatch.of(items, self.device))
             except Exception as error:  # a model that fails must not take the service with it
                 outputs = error
+            now = time.perf_counter()
             if not isinstance(outputs, BaseException):  # a failure says nothing of the speed
-                self._note(items, time.perf_counter() - began)
+                self._judge_speed(program, items, now - began, None if waited else now - last)
+                self._note(items, now - began)
+            last = now
             self._deliver(chosen, outputs)
 
     def _note(self, items: list[Item], seconds: float) -> None:
         tokens = sum(item.num_tokens for item in items)
-        self._judge_speed(tokens, seconds)
         try:
             if self.on_batch is not None:
                 self.on_batch(sum(len(item.ids) for item in items), tokens, seconds)
         except Exception:  # such as a disk that is full: no reason to stop working
             _log.exception("the figures of a batch could not be noted")
 
-    def _judge_speed(self, tokens: int, seconds: float) -> None:
-        """From batch to batch of all workers, while there is always more to do: what happens between batches counts."""
-        now = time.perf_counter()
-        with self._changed:
-            since, self._pressed_since = self._pressed_since, now if self._queue else None
-            if since is not None:
-                keep = 0.5 ** (tokens / _MEMORY)
-                self._done = (keep * self._done[0] + tokens, keep * self._done[1] + now - since)
-            elif not self.speed:
-                self._done = (tokens * len(self._threads), seconds)
-            else:
-                return
-            self.speed = self._done[0] / max(self._done[1], 1e-6)
+    def _judge_speed(
+        self, program: Program[Any, Any], items: list[Item], seconds: float, since_last: float | None
+    ) -> None:
+        """From a worker's batch to its next, where there was always more to do: what happens between them counts.
 
-    def _next_batch(self) -> tuple[Program[Any, Any], list[tuple[_Request, int]]] | None:
-        """Wait for work and take a batch of it; None when the end has come."""
+        The time in the model alone is taken only until there is something better.
+        """
+        tokens = sum(item.num_tokens for item in items)
+        with self._changed:
+            pace = self.paces.get(program.model)
+            if pace is None:
+                pace = Pace(tokens * len(self._threads), seconds)
+            elif since_last is not None:
+                pace = pace.after(tokens, since_last / len(self._threads))
+            self.paces[program.model] = pace
+            self.speed = pace.speed
+
+    def _next_batch(self) -> tuple[Program[Any, Any], list[tuple[_Request, int]], bool] | None:
+        """Take a batch of what is there, and say whether it had to be waited for; None when the end has come."""
+        waited = False
         with self._changed:
             while not self._queue:
                 if self._closing:
                     return None
-                if not self._busy:
-                    self._pressed_since = None
+                waited = True
                 self._changed.wait()
-            return self._take()
+            return *self._take(), waited
 
     def _take(self) -> tuple[Program[Any, Any], list[tuple[_Request, int]]]:
         """Requests of the first one's program, in turn, up to the budget; one item in any case.

@@ -90,11 +90,19 @@ class EmbedBody(Body):
     dimensions: Dimensions | None = None
 
 
+class PredictParameters(Fields):
+    """What Hugging Face's client can be told besides."""
+
+    top_k: TopK | None = None
+    function_to_apply: None = None
+
+
 class PredictBody(Body):
     """A text, a pair, or a list of lists of one text or two. What is too long is cut, but with `truncate: false`."""
 
     model_config = _example(inputs=[["a charming and often affecting journey"], ["a mess"]])
     inputs: Text | OneOrTwo | Annotated[list[OneOrTwo], Field(min_length=1, fail_fast=True)]
+    parameters: PredictParameters | None = None
     raw_scores: bool = False
     truncate: bool | None = True
     truncation_direction: Right = "Right"

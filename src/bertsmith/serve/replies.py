@@ -191,6 +191,8 @@ class InfoReply(Reply):
     model_dtype: Literal["float32", "int8"]
     model_type: dict[str, Any]
     max_input_length: int
+    max_concurrent_requests: int
+    tokenization_workers: int
     max_batch_tokens: int
     max_client_batch_size: int
     auto_truncate: bool

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, TypeVar, get_type_hints
 
 import numpy as np
 from fastapi import APIRouter, Request
-from pydantic import ValidationError
+from fastapi.exceptions import RequestValidationError
+from pydantic import BaseModel, ValidationError
 
 from bertsmith.serve.answers import FieldError, TooLargeError
 from bertsmith.serve.bodies import (
@@ -55,6 +56,7 @@ if TYPE_CHECKING:
 __all__ = ["routes"]
 
 Work = TypeVar("Work", bound="Callable[[Service, Any], Awaitable[Any]]")
+Sent = TypeVar("Sent", bound=BaseModel)
 
 _ERROR = {
     "type": "object",
@@ -143,7 +145,8 @@ async def predict(service: Service, body: PredictBody) -> Any:
     rows, alone = _rows(body.inputs)
     examples = [served.engine.task.example(*row) for row in rows]
     predictions = await service.ask(served.predictor(), examples, truncate=body.truncate is not False)
-    found = [_labels(prediction) for prediction in predictions]
+    most = None if body.parameters is None else body.parameters.top_k
+    found = [_labels(prediction)[:most] for prediction in predictions]
     return found[0] if alone else found
 
 
@@ -161,7 +164,7 @@ async def rerank(service: Service, body: RerankBody) -> Any:
         found = await service.ask(served.predictor(), examples, truncate=truncate)
         scores = [_score(prediction, served, raw=body.raw_scores) for prediction in found]
     else:
-        query, *texts = await service.ask(served.embedder(True), [body.query, *body.texts], truncate=truncate)
+        query, *texts = await service.ask(served.embedder(True), [body.query, *body.texts], truncate=truncate, beside=1)
         scores = [float(query @ text) for text in texts]
     order = sorted(range(len(scores)), key=lambda number: -scores[number])
     shown = [{"text": text} if body.return_text else {} for text in body.texts]
@@ -169,23 +172,15 @@ async def rerank(service: Service, body: RerankBody) -> Any:
 
 
 @asks("/", "What the first model is for, as text-embeddings-inference's clients ask it", in_schema=False)
-async def first(service: Service, body: EmbedBody | PredictBody | RerankBody) -> Any:
+async def first(service: Service, body: dict[str, Any]) -> Any:
     """A query with texts is ranked; texts get classes from a model that gives those, and vectors from others."""
-    if isinstance(body, RerankBody):
-        return await rerank(service, body)
-    if service.models.all[0].engine.kind_of_task not in ("classify", "regress"):
-        if isinstance(body, PredictBody):
-            raise FieldError("inputs", "expected a text, a list of texts, or their pieces")
-        return await embed(service, body)
-    if isinstance(body, PredictBody):
-        return await predict(service, body)
-    try:
-        given = PredictBody.model_validate(body.model_dump(exclude_unset=True))
-    except ValidationError as error:
-        field = str(error.errors()[0]["loc"][0])
-        wanted = "expected a text, a pair of texts, or a list of lists of one or two"
-        raise FieldError(field, wanted if field == "inputs" else "says nothing to a model of classes") from error
-    return await predict(service, given)
+    if "query" in body:
+        return await rerank(service, _read(RerankBody, body))
+    if service.models.all[0].engine.kind_of_task in ("classify", "regress"):
+        found = await predict(service, _read(PredictBody, body))
+        # Hugging Face's client, which sends `parameters`, expects a list for each text even of one.
+        return [found] if "parameters" in body and isinstance(body["inputs"], str) else found
+    return await embed(service, _read(EmbedBody, body))
 
 
 @asks("/similarity", "Cosines of sentences", list[float] | list[list[float]])
@@ -197,7 +192,7 @@ async def similarity(service: Service, body: SimilarityBody) -> Any:
     if source is None:
         vectors = np.stack(await service.ask(program, sentences, truncate=truncate))
         return vectors @ vectors.T
-    first, *others = await service.ask(program, [source, *sentences], truncate=truncate)
+    first, *others = await service.ask(program, [source, *sentences], truncate=truncate, beside=1)
     return np.stack(others) @ first
 
 
@@ -308,12 +303,22 @@ async def info(request: Request) -> Any:
         "model_sha": None,
         "model_dtype": "int8" if first.engine.int8 else "float32",
         "model_type": _type_of(first),
-        "max_input_length": first.engine.max_length,
+        "max_input_length": first.max_length,
+        "max_concurrent_requests": service.limits.tokens,  # it is their tokens that are bounded
+        "tokenization_workers": 1,
         "max_batch_tokens": service.batcher.budget,
         "max_client_batch_size": service.limits.texts,
         "auto_truncate": True,
         "models": [model.about() for model in service.models.all],
     }
+
+
+def _read(kind: type[Sent], content: dict[str, Any]) -> Sent:
+    """A body of a kind that FastAPI could not know."""
+    try:
+        return kind.model_validate(content)
+    except ValidationError as error:
+        raise RequestValidationError([{**one, "loc": ("body", *one["loc"])} for one in error.errors()]) from error
 
 
 def _texts(given: Any) -> list[TextLike]:

@@ -66,6 +66,12 @@ class Served:
         return found if task is None else [task, *found]
 
     @property
+    def max_length(self) -> int:
+        """How many pieces of a text it reads: for its task, where it has one."""
+        engine = self.engine
+        return engine.max_length if engine.kind_of_task is None else engine.task.options.max_length
+
+    @property
     def judges_pairs(self) -> bool:
         """Whether it gives a pair of texts one score: a number, or the share of the second of two classes."""
         engine = self.engine
@@ -85,7 +91,7 @@ class Served:
             "layers": config.num_hidden_layers,
             "heads": config.num_attention_heads,
             "width": self.embedder(True).width,
-            "max_length": engine.max_length,
+            "max_length": self.max_length,
             "mask_token": engine.tokenizer.mask_token,
         }
 

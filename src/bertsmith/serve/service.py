@@ -43,16 +43,24 @@ class Service:
         """End its thread."""
         self._aside.shutdown(wait=False, cancel_futures=True)
 
-    async def ask(self, program: Program[Any, Any], inputs: Sequence[Any], *, truncate: bool = True) -> list[Any]:
+    async def ask(
+        self, program: Program[Any, Any], inputs: Sequence[Any], *, truncate: bool = True, beside: int = 0
+    ) -> list[Any]:
         """The results of a program, one an input; without `truncate` a text that would be cut is refused."""
-        results, _ = await self.ask_and_count(program, inputs, truncate=truncate)
+        results, _ = await self.ask_and_count(program, inputs, truncate=truncate, beside=beside)
         return results
 
     async def ask_and_count(
-        self, program: Program[Any, Any], inputs: Sequence[Any], *, truncate: bool = True, field: str = "inputs"
+        self,
+        program: Program[Any, Any],
+        inputs: Sequence[Any],
+        *,
+        truncate: bool = True,
+        beside: int = 0,
+        field: str = "inputs",
     ) -> tuple[list[Any], int]:
-        """And the number of tokens that were read; `field` is where the inputs are from."""
-        self.check_number(inputs)
+        """And the number of tokens that were read; `field` is where the inputs are from, but for those `beside` it."""
+        self.check_number(inputs[beside:])
         size = sum(map(_size, inputs))
         if size > self.limits.body:  # a query or a text stands beside each of many others
             raise TooLargeError(f"{size:,} characters, each pair counted whole; {self.limits.body:,} are the most")
@@ -62,7 +70,7 @@ class Service:
         most = _BATCHES_AT_ONCE * self.batcher.budget
         if any(item.num_tokens > most for item in items):
             raise TooLargeError(f"more than {most:,} tokens that the model must read at once, in one text or choice")
-        in_time = int(self.batcher.speed * self.limits.timeout)
+        in_time = int(self.batcher.speed_of(program) * self.limits.timeout)
         if in_time and tokens > _SLACK * in_time:
             raise TooLargeError(
                 f"{tokens:,} tokens; within {self.limits.timeout:g} seconds about {in_time:,} can be read here"

@@ -184,6 +184,15 @@ def test_the_page_keeps_to_the_policy_that_the_server_sends(tour):
     assert tour["problems"] == []
 
 
+def test_the_link_to_the_content_leaves_a_tab_open_and_can_be_loaded_again(visit):
+    visit.open("pieces")
+    visit.page.locator("a[href='#main']").focus()
+    visit.page.keyboard.press("Enter")
+    expect(visit.page.locator("#panel-pieces")).to_be_visible()
+    visit.page.reload()
+    expect(visit.page.locator("[role=tabpanel]:visible")).to_have_count(1)
+
+
 def test_only_what_a_model_can_do_is_shown(visit):
     one = visit
 

@@ -64,7 +64,7 @@ function go(name) {
 /** The tab that the address names, or the first. */
 function showTab() {
   const wanted = location.hash.slice(1);
-  if (wanted === "main" || !state.panels.size) return; // the link over the header
+  if (!state.panels.size || (wanted === "main" && state.current)) return; // the link over the header
   const name = state.panels.has(wanted) ? wanted : [...state.panels.keys()][0];
   state.current = state.panels.get(name);
   for (const [other, panel] of state.panels) {
