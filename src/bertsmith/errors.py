@@ -2,6 +2,7 @@
 
 BertsmithError            anything below; its text is one sentence for a person, with what to do
 ├── TrainingError         a run that cannot go on: the loss is not finite, the disk too small
+├── SaidByMainError       one of many processes ends because the main one does, which says why
 └── InputError            what was given is wrong: a file, a value, a text (exit code 2)
     ├── ConfigError       a model configuration that cannot be; names the field
     ├── WeightsError      a weight file that is broken, hostile or does not fit the configuration
@@ -19,6 +20,7 @@ __all__ = [
     "DataError",
     "InputError",
     "ModelNotFoundError",
+    "SaidByMainError",
     "ShardError",
     "TokenizerError",
     "TrainingError",
@@ -32,6 +34,10 @@ class BertsmithError(Exception):
 
 class TrainingError(BertsmithError):
     """A training run cannot begin or go on; the message says why and what to do."""
+
+
+class SaidByMainError(BertsmithError):
+    """The main process cannot go on and says why; the others have nothing to add."""
 
 
 class InputError(BertsmithError):

@@ -10,13 +10,15 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from safetensors import SafetensorError
+
 from bertsmith.errors import BertsmithError, InputError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from typing import BinaryIO
 
-__all__ = ["flush", "naming_full_disks", "new_folder", "refuse_existing", "write_whole"]
+__all__ = ["flush", "naming_full_disks", "new_folder", "refuse_existing", "remove_unfinished", "write_whole"]
 
 
 def refuse_existing(folder: Path) -> None:
@@ -63,6 +65,15 @@ def write_whole(path: Path, write: Callable[[BinaryIO], object]) -> None:
         raise
 
 
+def remove_unfinished(folder: Path, *names: str) -> None:
+    """What a killed process left of files and folders of these names, which it was writing."""
+    for path in [path for name in names for path in folder.glob(f".{name}.*")]:
+        if path.is_dir():
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            path.unlink(missing_ok=True)
+
+
 def flush(path: Path) -> None:
     """Have the system put a file, or the names in a folder, on the disk now."""
     handle = os.open(path, os.O_RDONLY)
@@ -77,14 +88,23 @@ def naming_full_disks(folder: Path) -> Iterator[None]:
     """Turn "no space left" into an error that says where."""
     try:
         yield
-    except OSError as error:
-        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+    except (OSError, SafetensorError) as error:
+        if not _is_full(error):
+            if isinstance(error, SafetensorError):
+                raise BertsmithError(f"{folder}: cannot be written ({error})") from error
             raise
         there = next(path for path in (folder, *folder.absolute().parents) if path.exists())
         free = shutil.disk_usage(there).free
         raise BertsmithError(
             f"{folder}: the disk is full ({free / 2**20:,.0f} MiB free); make room and run the same command again"
         ) from error
+
+
+def _is_full(error: OSError | SafetensorError) -> bool:
+    full = (errno.ENOSPC, errno.EDQUOT)
+    if isinstance(error, OSError):
+        return error.errno in full
+    return any(f"os error {number})" in str(error) for number in full)  # its only word on what the system said
 
 
 def _umask() -> int:

@@ -134,10 +134,13 @@ def test_a_run_without_disk_is_refused(run, tmp_path, monkeypatch):
         assert list(tmp_path.iterdir()) == []
 
 
-def test_resuming_through_the_command_line(run):
+def test_resuming_through_the_command_line(run, tmp_path):
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / ".config.json.ab12").touch()  # a kill in the first millisecond
     code, _, err = run(f"{BEGIN} --resume")
     assert code == 0
     assert "run: nothing to resume, so a new run begins" in err
+    assert not list((tmp_path / "run").glob(".*"))
     code, out, err = run("pretrain --output run --resume")
     assert code == 0
     assert "going on from step 6" in err

@@ -13,7 +13,20 @@ from pretraining.small_runs import PIECES, SHAPE, both_splits, build_data, make_
 
 
 def after_steps(health, measured, wanted=0.15, maskable=10_000.0, steps=8):
-    return [remark for _ in range(steps) for remark in health.after_step({"masked_share": measured}, maskable, wanted)]
+    return [
+        remark for _ in range(steps) for remark in health.after_step(1, {"masked_share": measured}, maskable, wanted)
+    ]
+
+
+@pytest.mark.parametrize(("accuracy", "fires"), [(0.51, True), (0.7, False)])
+def test_pairs_at_chance_are_seen_in_training_too(accuracy, fires):
+    """Held-out text may have no pairs, or there may be none."""
+    health = Health(modern())
+    figures = {"masked_share": 0.15, "pair_accuracy": accuracy}
+    early = [remark for step in range(1, 2000) for remark in health.after_step(step, figures, 100.0, 0.15)]
+    later = [remark for step in range(2000, 2100) for remark in health.after_step(step, figures, 100.0, 0.15)]
+    assert early == []
+    assert ["no better than by chance" in remark for remark in later] == [True] * fires
 
 
 @pytest.mark.parametrize(

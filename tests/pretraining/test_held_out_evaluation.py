@@ -47,6 +47,15 @@ class Recording(World):
         return self.__dict__.get("total") or list(values)
 
 
+def test_documents_of_one_sentence_are_evaluated_without_pairs(evaluate, objective, tokenizer, tmp_path):
+    first_lines = [document.splitlines()[0] for document in make_documents(60)]
+    held_out = ShardSet(build_data(tmp_path, first_lines, tokenizer=tokenizer), "holdout")
+    assert held_out.num_documents > 1
+    figures = evaluate(held_out=held_out)(objective)
+    assert "mlm_loss" in figures
+    assert "pair_loss" not in figures
+
+
 def test_the_figures_are_the_same_at_every_call_and_with_every_seed(evaluate, objective):
     figures = evaluate()(objective)
     assert set(figures) == {

@@ -64,7 +64,11 @@ def test_the_numbers_of_a_plan_by_hand():
     # two checkpoints, the best and one being written, each of weights and two moments; the model and as much again
     assert plan.disk_bytes == (4 * 3 + 2) * 40_000 + 100 * 600
     # weights, gradients, two moments, a copy; what 4,000 tokens leave in three layers; three blocks of logits
-    assert plan.memory_bytes == 5 * 40_000 + 4 * 4000 * 3 * (10 * 8 + 3 * 32) + 3 * 25 * 2**20
+    # of each token 2.3 times its attention to 64 others by two heads, because there is dropout
+    kept = 10 * 8 + 3 * 32 + round(2.3 * 2 * 64)
+    assert plan.memory_bytes == 5 * 40_000 + 4 * 4000 * 3 * kept + 3 * 25 * 2**20
+    less = plan_run(config, 10_000, changed(Settings(), {**changes, "dropout": 0.0}), 100, EPOCHS, None)
+    assert less.memory_bytes == 5 * 40_000 + 4 * 4000 * 3 * (10 * 8 + 3 * 32) + 3 * 25 * 2**20
 
 
 def test_no_part_is_larger_than_the_batch():

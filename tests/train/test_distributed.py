@@ -29,14 +29,14 @@ from bertsmith.vocab.tokenizer import Tokenizer
 TOLERANCE = 1e-4
 
 
-def torchrun(*arguments):
+def torchrun(*arguments, code=0):
     """Two processes of one thread each; what they printed."""
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", *arguments]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
     done = subprocess.run(
         list(map(str, command)), env=environment, capture_output=True, text=True, timeout=240, check=False
     )
-    assert done.returncode == 0, done.stderr[-4000:]
+    assert done.returncode == code, done.stderr[-4000:]
     return done
 
 
@@ -86,6 +86,14 @@ def test_two_processes_on_the_command_line_train_as_one(shards, alone, tmp_path)
     assert_same_run(tmp_path / "two", alone("one"))
     assert (tmp_path / "two" / "report.html").is_file()
     assert len(list((tmp_path / "two" / "tensorboard").iterdir())) == 1
+
+
+def test_what_the_main_process_refuses_ends_all_and_is_said_once(shards, tmp_path):
+    command = ["-m", "bertsmith", "pretrain", "--shards", shards, "--size", "tiny", "--steps", STEPS]
+    refused = torchrun(*command, "--output", tmp_path, code=1)
+    assert refused.stderr.count(f"bertsmith: {tmp_path}: exists already; go on with --resume") == 1
+    ours = [line for line in refused.stderr.splitlines() if "bertsmith/" in line]
+    assert ours == [], "a traceback from one of the processes"
 
 
 def test_however_a_run_is_spread_and_wherever_it_goes_on_it_is_the_same(shards, alone, tmp_path):

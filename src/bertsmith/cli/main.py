@@ -12,7 +12,7 @@ import sys
 from cyclopts import App, CycloptsError
 
 import bertsmith
-from bertsmith.errors import BertsmithError, InputError
+from bertsmith.errors import BertsmithError, InputError, SaidByMainError
 
 __all__ = ["VERBS", "app", "main", "run"]
 
@@ -126,6 +126,8 @@ def run(arguments: list[str]) -> int:
         sys.stdout.flush()
     except CycloptsError:
         return 2  # already printed
+    except SaidByMainError:
+        return 1
     except InputError as error:
         return _fail(error, 2)
     except BertsmithError as error:

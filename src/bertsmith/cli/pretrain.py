@@ -37,8 +37,9 @@ def pretrain(
 ) -> None:
     """Pre-train a BERT on token shards, with masked words and sentence pairs.
 
-    Start it with `torchrun --nproc-per-node N -m bertsmith pretrain …` to use N processes: the batch of a step, and so
-    the result, stays the same. SIGTERM, SIGUSR1 and Ctrl-C save the run and stop it; --resume goes on.
+    Start it with `torchrun --nproc-per-node N -m bertsmith pretrain …` to use N processes: the batch of a step stays
+    the same, and so does the result, but for what dropout draws. SIGTERM, SIGUSR1 and Ctrl-C save the run and stop it;
+    --resume goes on.
 
     Parameters
     ----------

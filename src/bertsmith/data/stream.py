@@ -70,7 +70,10 @@ class Stream:
     def _cut_epoch(self, epoch: int) -> np.ndarray:
         lengths = self.examples.plan(epoch).lengths
         if not len(lengths):
-            raise CorpusError("the data set gives no example of this kind; are its documents of one sentence each?")
+            raise CorpusError(
+                "the data set gives no example of this kind: a document of one sentence has no pair; train without "
+                "pairs (--pairs none), or see whether sentences and documents are as they should be (bertsmith inspect)"
+            )
         return cut_by_tokens(lengths, self.tokens_per_batch)
 
 

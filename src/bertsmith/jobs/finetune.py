@@ -40,16 +40,12 @@ def finetune(
     """Train as asked (`make_request`); with `resume`, go on with the run in `output`."""
     with joined() as world:
         watcher = observer if observer is not None and world.is_main else Observer()
-        if world.is_main:
-            request = settle(
-                request, output, resume=resume, read=read_request, missing="model and files",
-                note=watcher.on_note,
-            )  # fmt: skip
-        request, done = world.tell((request, finished(output) if world.is_main else None))
+        settled = partial(settle, request, output, resume=resume, read=read_request, missing="model and files")
+        request = world.decide(partial(settled, note=watcher.on_note))
+        done = world.decide(lambda: finished(output))
         if done is not None:
             watcher.on_note(f"{output}: is at its end already")
             return replace(done, is_main=world.is_main)
-        assert request is not None
         run = FinetuningRun(request, output, world, watcher)
         with listening() as stop:
             result = run.train(stop)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from bertsmith.jobs.settling import settle
@@ -30,14 +31,8 @@ def pretrain(
     """Train as asked (`make_request`); with `resume`, go on with the run in `output`."""
     with joined() as world:
         watcher = observer if observer is not None and world.is_main else Observer()
-        if world.is_main:
-            request = settle(
-                request, output, resume=resume, read=read_request, missing="--shards",
-                note=watcher.on_note,
-            )  # fmt: skip
-        request = world.tell(request)
-        assert request is not None
-        run = PretrainingRun(request, output, world, watcher)
+        settled = partial(settle, request, output, resume=resume, read=read_request, missing="--shards")
+        run = PretrainingRun(world.decide(partial(settled, note=watcher.on_note)), output, world, watcher)
         plan = run.plan(measure=dry_run)
         if dry_run:
             check_disk(plan, output)

@@ -42,5 +42,5 @@ def settle(
 
 
 def _is_empty(output: Path) -> bool:
-    """Whether nothing of a run, or of anything else, is in a folder yet; a file is not."""
-    return output.is_dir() and not any(output.iterdir())
+    """Whether nothing of a run, or of anything else, is in a folder yet, but what a kill left half written."""
+    return output.is_dir() and all(path.name.startswith(f".{CONFIG_FILE}.") for path in output.iterdir())

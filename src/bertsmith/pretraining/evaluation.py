@@ -28,13 +28,14 @@ _BATCH_TOKENS = 8192
 
 
 class Evaluation:
-    """Examples of the held-out split, at the length of the first phase, without pairs where it has one document."""
+    """Examples of the held-out split, at the length of the first phase, without pairs where its documents give none."""
 
     def __init__(self, held_out: ShardSet, tokenizer: Tokenizer, settings: Settings, world: World) -> None:
         self.world = world
-        pairs = settings.pairs if held_out.num_documents > 1 else "none"
-        options = replace(example_options(settings, settings.phases[0]), seed=_SEED, pairs=pairs, static_copies=None)
-        examples = Examples(held_out, tokenizer, options)
+        options = replace(example_options(settings, settings.phases[0]), seed=_SEED, static_copies=None)
+        examples = Examples(held_out, tokenizer, replace(options, pairs="none"))
+        if held_out.num_documents > 1 and len((paired := Examples(held_out, tokenizer, options)).plan(0)):
+            examples = paired
         lengths = examples.plan(0).lengths
         enough = int(np.searchsorted(np.cumsum(lengths), settings.evaluation.tokens, side="right"))
         lengths = lengths[: max(enough, 1)]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import statistics
+from collections import deque
 from typing import TYPE_CHECKING
 
 from bertsmith.errors import ShardError
@@ -22,6 +24,7 @@ _CHANCE = 0.05  # a share of pairs beyond what naming the commoner kind would ha
 _LEAST_USED = 0.5
 _MOST_RANDOM = 0.6
 _PAIRS_AFTER = 2000  # steps
+_PAIRS_OVER = 500  # steps of training that a mean is taken of
 _RATE_AFTER = 50_000  # tokens that could be masked
 _RATE_TOLERANCE = 0.01
 
@@ -77,9 +80,17 @@ class Health:
         self._pairs_after = pairs_after
         self._maskable = self._masked = self._wanted = 0.0
         self._said: set[str] = set()
+        self._pairs_right: deque[float] = deque(maxlen=_PAIRS_OVER)
 
-    def after_step(self, figures: Mapping[str, float], maskable: float, rate: float) -> Iterator[str]:
-        """Whether as much is masked as was asked for; the original's way of counting comes to a little more."""
+    def after_step(self, step: int, figures: Mapping[str, float], maskable: float, rate: float) -> Iterator[str]:
+        """Whether as much is masked as was asked for; the original's way of counting comes to a little more.
+
+        And whether pairs are learned, by the last steps: all there is where no held-out text has pairs.
+        """
+        if "pair_accuracy" in figures:
+            self._pairs_right.append(figures["pair_accuracy"])
+            if len(self._pairs_right) == _PAIRS_OVER:
+                yield from self._judge_pairs(step, statistics.fmean(self._pairs_right))
         self._maskable += maskable
         self._masked += figures["masked_share"] * maskable
         self._wanted += rate * maskable
@@ -95,8 +106,11 @@ class Health:
 
     def after_evaluation(self, step: int, figures: Mapping[str, float]) -> Iterator[str]:
         """Whether the pair task is learned at all."""
-        accuracy = figures.get("pair_accuracy")
-        if accuracy is not None and step >= self._pairs_after and accuracy < self._chance and self._once("pairs"):
+        if "pair_accuracy" in figures:
+            yield from self._judge_pairs(step, figures["pair_accuracy"])
+
+    def _judge_pairs(self, step: int, accuracy: float) -> Iterator[str]:
+        if step >= self._pairs_after and accuracy < self._chance and self._once("pairs"):
             yield (
                 f"pairs are told apart no better than by chance ({accuracy:.1%}) after {step} steps: are sentences in "
                 "their order and documents kept apart (bertsmith inspect DATA)? Train longer, or without pairs "

@@ -64,7 +64,7 @@ class Keeper:
     def on_step(self, record: Record, progress: Progress) -> None:
         """One step."""
         wanted = self._settings.mask_rate(record.step - 1, self._log.total) or self._settings.masking.rate
-        for remark in self._health.after_step(record.figures, record.counts["maskable"], wanted):
+        for remark in self._health.after_step(record.step, record.figures, record.counts["maskable"], wanted):
             self._remark(remark, record.step)
         values = self._log.step(record, progress)
         if values is not None:

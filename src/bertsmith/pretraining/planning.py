@@ -19,6 +19,7 @@ __all__ = ["Epoch", "RunPlan", "Timing", "check_disk", "evaluation_interval", "p
 _FLOAT = 4
 _COPIES_IN_MEMORY = 5  # weights, gradients, two moments, a snapshot being written
 _COPIES_ON_DISK = 3  # weights and two moments
+_KEPT_WEIGHTS = 2.3  # before and after dropout, and what was dropped, a byte each
 _LOG_BYTES_PER_STEP = 600
 _LOSS_BLOCK = 3 * 25 * 2**20
 _NUM_EVALUATIONS = 20
@@ -93,6 +94,9 @@ def plan_run(
     checkpoints = settings.checkpoint.keep + 2  # the best, and one being written
     part = min(settings.batch.part, max(settings.batch_tokens(phase) for phase in settings.phases))
     width = 10 * config.hidden_size + 3 * config.intermediate_size  # what each layer keeps of a token for the way back
+    if settings.dropout:  # then torch keeps every weight of attention, on a CPU
+        longest = max(phase.max_length for phase in settings.phases)
+        width += round(_KEPT_WEIGHTS * config.num_attention_heads * longest)
     activations = _FLOAT * part * config.num_hidden_layers * width
     return RunPlan(
         parameters=parameters,

@@ -101,9 +101,8 @@ class PretrainingRun:
     def plan(self, *, measure: bool = False) -> RunPlan:
         """Fix the number of steps. Where time is the budget, or the caller wants to know it, some are tried first."""
         settings, total = self.settings, self.request.total
-        work = self._make_work(1)
-        epochs = work.epochs()
-        self._remark(check_examples(work.examples))
+        epochs = self._work.epochs()
+        self._remark(check_examples(self._work.examples))
         timing: Timing | None = None
         if measure or (total is None and self.request.budget.minutes is not None):
             timing = self._rehearse()
@@ -117,8 +116,7 @@ class PretrainingRun:
         """From the last checkpoint, or the beginning, to the end."""
         settings, total = self.settings, plan.steps
         loop = self.make_loop(total)
-        if self.world.is_main:
-            check_disk(plan, self.folder)
+        self.world.decide(lambda: check_disk(plan, self.folder))
         progress = open_run(self.folder, loop, self.request, self.observer.on_note)
         cadence = Cadence(
             total,
@@ -161,7 +159,7 @@ class PretrainingRun:
 
     def make_loop(self, total: int) -> Loop:
         """Everything that trains, at step 0."""
-        objective, work = Objective(self._make_model().to(self.world.device)), self._make_work(total)
+        objective, work = Objective(self._make_model().to(self.world.device)), self._work.lasting(total)
         loop = assemble(work, objective, objective.model, self.settings, self.world, total)
         if self._begins_with_waves:
             loop.before_step = work.continue_positions
@@ -190,8 +188,10 @@ class PretrainingRun:
             self._remarks.append(text)
             self.observer.on_note(text)
 
-    def _make_work(self, total: int) -> PretrainingWork:
-        return PretrainingWork(self.shards, self.tokenizer, self.settings, self.config, total, self.world)
+    @cached_property
+    def _work(self) -> PretrainingWork:
+        """Of one step."""
+        return PretrainingWork(self.shards, self.tokenizer, self.settings, self.config, 1, self.world)
 
     def _make_model(self) -> PreTrainingModel:
         """The model as it is before the first step."""

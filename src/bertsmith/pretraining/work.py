@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
+from copy import copy
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -103,6 +104,12 @@ class PretrainingWork:
                     f"batch.tokens: {settings.batch_tokens(phase)} are not one example of length {phase.max_length}; "
                     "take a larger batch (--batch-tokens) or shorter examples (--phases)"
                 )
+
+    def lasting(self, total: int) -> PretrainingWork:
+        """The same for another number of steps; examples that were planned stay planned."""
+        other = copy(self)
+        other.total, other._ends = total, self.settings.phase_ends(total)
+        return other
 
     @torch.no_grad()
     def continue_positions(self, model: nn.Module, number: int, position: Mapping[str, int]) -> None:

@@ -7,12 +7,14 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from bertsmith.folders import remove_unfinished
 from bertsmith.train.checkpoint import Progress, drop_later_bests, latest_checkpoint, load_checkpoint
 from bertsmith.train.distributed import spread_model
 from bertsmith.train.loop import Loop
 from bertsmith.train.optimizer import build_optimizers
-from bertsmith.train.request import write_request
+from bertsmith.train.request import CONFIG_FILE, write_request
 from bertsmith.train.schedule import SCHEDULES
+from bertsmith.train.speed import working_type
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -56,7 +58,7 @@ def assemble(
         scale=scale,
     )
     warmup = max(1, round(schedule.warmup * total))
-    half = world.device.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
+    dtype = working_type(world.device)
     return Loop(
         work=work,
         model=model,
@@ -66,7 +68,7 @@ def assemble(
         clip=chosen.clip,
         seed=settings.seed,
         world=world,
-        autocast=torch.bfloat16 if half else None,
+        autocast=None if dtype == torch.float32 else dtype,
     )
 
 
@@ -75,6 +77,7 @@ def open_run(folder: Path, loop: Loop, request: RunRequest, note: Callable[[str]
     latest = None
     if loop.world.is_main:
         folder.mkdir(parents=True, exist_ok=True)
+        remove_unfinished(folder, CONFIG_FILE, "model", "metrics.jsonl", "examples.jsonl")
         write_request(folder, request)
         latest = latest_checkpoint(folder / "checkpoints")
     latest = loop.world.tell(latest)

@@ -8,13 +8,15 @@ from __future__ import annotations
 import os
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
 
 import torch
 import torch.distributed as dist
 from torch.distributed.fsdp import FSDPModule, fully_shard, register_fsdp_forward_method
 from torch.distributed.tensor import DTensor, distribute_tensor
 from torch.nn.parallel import DistributedDataParallel
+
+from bertsmith.errors import BertsmithError, SaidByMainError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
 __all__ = ["Spread", "World", "gathered", "holding_gradients", "joined", "placed_like", "shared_out", "spread_model"]
 
 Spread = Literal["ddp", "fsdp"]
+Decided = TypeVar("Decided")
 _CPU = torch.device("cpu")
 
 
@@ -56,6 +59,22 @@ class World:
         box = [value]
         dist.broadcast_object_list(box, src=0)
         return box[0]
+
+    def decide(self, work: Callable[[], Decided]) -> Decided:
+        """What the main process finds, in all of them; where it cannot go on, none does, and it alone says why."""
+        found: Any = None
+        failed: BertsmithError | None = None
+        if self.is_main:
+            try:
+                found = work()
+            except BertsmithError as error:
+                failed = error
+        found, gone = self.tell((found, failed is not None))
+        if failed is not None:
+            raise failed
+        if gone:
+            raise SaidByMainError
+        return cast("Decided", found)
 
     def wait(self) -> None:
         """Go on when all have come here."""

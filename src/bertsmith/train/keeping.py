@@ -6,7 +6,7 @@ import statistics
 from typing import TYPE_CHECKING, Any
 
 from bertsmith.train.metrics import LogFile, MetricsLog
-from bertsmith.train.speed import measure_peak
+from bertsmith.train.speed import measure_peak, working_type
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -26,7 +26,8 @@ class RunLog:
 
     def __init__(self, folder: Path, total: int, world: World, *, from_step: int) -> None:
         self.total = total
-        self._peak = measure_peak(repeats=5, device=world.device.type).flops * world.size
+        dtype = working_type(world.device)
+        self._peak = measure_peak(repeats=5, device=world.device.type, dtype=dtype).flops * world.size
         self._every = max(1, total // _POINTS)
         self._records: list[Record] = []
         from_step = from_step or -1  # from the beginning nothing is kept, not even the evaluation at step 0

@@ -5,7 +5,7 @@ A step is a pure function of (weights, optimizer, step number, position), so a r
 the run that never stopped.
 
 Gradients are those of sums divided by counts over *all* processes and parts, so neither the number of processes nor the
-size of the parts changes what a step does.
+size of the parts changes what a step does, but for what dropout draws.
 """
 
 from __future__ import annotations

@@ -4,7 +4,8 @@
     {"kind": "eval", "step": 100, "loss": 7.7, …}
     {"kind": "fill", "step": 100, "text": "…", "candidates": [["the", 0.2], …]}
 
-When a run goes on from a checkpoint, what was logged after it is cut off: the log is that of one undisturbed run.
+When a run goes on from a checkpoint, what was logged after it is cut off: the log is that of one undisturbed run,
+but that the first line of means after it is over the steps since then.
 """
 
 from __future__ import annotations

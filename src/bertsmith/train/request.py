@@ -42,7 +42,7 @@ def write_request(folder: Path, request: RunRequest) -> None:
 
 
 def take_up(asked: AnyRequest, stored: AnyRequest) -> AnyRequest:
-    """A run that goes on is the one that was begun, except in what changes no result: processes, parts, checkpoints."""
+    """A run that goes on is the one that was begun; processes, parts and checkpoints may be others."""
     free = {name: getattr(asked.settings, name) for name in ("spread", "compile", "checkpoint")}
     free["batch"] = stored.settings.batch.model_copy(update={"part": asked.settings.batch.part})
     taken: AnyRequest = replace(stored, settings=stored.settings.model_copy(update=free))  # type: ignore[type-var]

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import torch
 
-__all__ = ["PEAK_SHAPES", "Peak", "measure_peak"]
+__all__ = ["PEAK_SHAPES", "Peak", "measure_peak", "working_type"]
 
 # Shapes (rows, inner, columns) of x @ w that stand for what a machine can do.
 PEAK_SHAPES = {"square": (2048, 2048, 2048), "deep": (4096, 1536, 384), "wide": (4096, 768, 3072)}
@@ -21,6 +21,12 @@ class Peak:
 
     flops: float
     shape: str
+
+
+def working_type(device: torch.device) -> torch.dtype:
+    """What matrix products of a training step are done in: bfloat16 on GPUs that have it."""
+    half = device.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
+    return torch.bfloat16 if half else torch.float32
 
 
 def measure_peak(repeats: int = 15, device: str = "cpu", dtype: torch.dtype = torch.float32) -> Peak:

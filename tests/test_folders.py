@@ -1,0 +1,50 @@
+"""Files and folders that appear whole, and what is said where they cannot."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+from safetensors import SafetensorError
+
+from bertsmith.errors import BertsmithError
+from bertsmith.folders import naming_full_disks, remove_unfinished
+
+TOO_LARGE = """
+import resource, signal, sys
+from pathlib import Path
+import torch
+from safetensors.torch import save_file
+from bertsmith.folders import new_folder
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
+with new_folder(Path(sys.argv[1])) as aside:
+    save_file({"a": torch.zeros(10**6)}, aside / "model.safetensors")
+"""
+
+
+@pytest.mark.parametrize(
+    ("number", "words"), [(28, "the disk is full"), (122, "the disk is full"), (5, "cannot be written")]
+)
+def test_what_safetensors_says_of_the_disk_is_understood(number, words, tmp_path):
+    with pytest.raises(BertsmithError, match=f"{tmp_path}: {words}"), naming_full_disks(tmp_path):
+        raise SafetensorError(f"Error while serializing: I/O error: {os.strerror(number)} (os error {number})")
+
+
+def test_weights_that_cannot_be_written_are_an_error_of_ours_and_leave_nothing(tmp_path):
+    done = subprocess.run(
+        [sys.executable, "-c", TOO_LARGE, tmp_path / "model"], capture_output=True, text=True, check=False
+    )
+    assert f"bertsmith.errors.BertsmithError: {tmp_path}: cannot be written" in done.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_only_what_was_being_written_is_removed(tmp_path):
+    for name in (".config.json.ab12", ".config.json", ".other", "config.json"):
+        (tmp_path / name).touch()
+    (tmp_path / ".model.x9").mkdir()
+    (tmp_path / ".model.x9" / "weights").touch()
+    remove_unfinished(tmp_path, "config.json", "model")
+    assert sorted(path.name for path in tmp_path.iterdir()) == [".config.json", ".other", "config.json"]
