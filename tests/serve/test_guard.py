@@ -254,6 +254,70 @@ def test_a_second_head_that_does_not_come_ends_the_connection_too(service):
         assert is_closed(one)
 
 
+H2C = (
+    "connection: Upgrade, HTTP2-Settings",
+    "upgrade: h2c",
+    "http2-settings: AAEAAEAAAAIAAAAB",
+)
+OFFER = head(*H2C, f"content-length: {len(BODY)}") + BODY
+
+
+def vectors(answer: bytes) -> list[list[float]]:
+    assert status(answer) == 200, answer
+    return json.loads(answer.partition(b"\r\n\r\n")[2])
+
+
+@pytest.mark.parametrize("size", [len(OFFER), len(OFFER) - len(BODY), len(OFFER) - len(BODY) - 1, 100, 7])
+def test_a_request_that_offers_h2c_is_answered_as_any_other(service, size: int):
+    """However its bytes come, and what comes after it; Java's client sends such a head."""
+    plain = head(f"content-length: {len(BODY)}") + BODY
+    with connected(service[1]) as one:
+        one.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        one.sendall(plain)
+        expected = vectors(read_answer(one))
+        for request in (OFFER, plain, OFFER):
+            for start in range(0, len(request), size):
+                one.sendall(request[start : start + size])
+                time.sleep(0.0005)
+            assert vectors(read_answer(one)) == expected
+
+
+def test_offers_of_a_protocol_end_to_end_are_answered_in_turn(service):
+    chunked = head(*H2C, "transfer-encoding: chunked") + b"%x\r\n%b\r\n0\r\n\r\n" % (len(BODY), BODY)
+    last = b"GET /health HTTP/1.1\r\nhost: a\r\nconnection: upgrade, close\r\nupgrade: websocket\r\n\r\n"
+    with connected(service[1]) as one:
+        one.sendall(OFFER + chunked + OFFER + last)
+        found = b"".join(iter(lambda: one.recv(65536), b""))
+    assert found.count(b"HTTP/1.1 200 OK\r\n") == found.count(b"HTTP/1.1 ") == 4
+    first, second, third, _ = (part.partition(b"\r\n\r\n")[2] for part in found.split(b"HTTP/1.1 200 OK\r\n")[1:])
+    assert first == second == third
+
+
+def test_a_thousand_offers_at_once_do_no_harm(service):
+    offer = b"GET /health HTTP/1.1\r\nhost: a\r\nconnection: upgrade\r\nupgrade: h2c\r\n\r\n"
+    with connected(service[1]) as one:
+        one.sendall(offer * 1000 + b"GET /health HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n")
+        found = b"".join(iter(lambda: one.recv(65536), b""))
+    assert found.count(b"HTTP/1.1 200 OK\r\n") == 1001
+
+
+@pytest.mark.parametrize(("line", "code"), [("GET /health", 200), ("GET http://[", 400), ("CONNECT a:1", 400)])
+def test_an_offer_without_a_body_gets_its_answer(service, line: str, code: int):
+    request = f"{line} HTTP/1.1\r\nhost: a\r\nconnection: upgrade, close\r\nupgrade: h2c\r\n\r\n"
+    with connected(service[1]) as one:
+        one.sendall(request.encode())
+        assert status(read_answer(one)) == code
+
+
+def test_an_offer_without_its_body_has_no_more_time_than_others(service):
+    with connected(service[1]) as one:
+        one.sendall(OFFER[: -len(BODY)])
+        assert status(read_answer(one)) == 408
+    with connected(service[1]) as one:
+        one.sendall(OFFER[:100])
+        assert is_closed(one)
+
+
 def test_what_waits_for_the_model_may_take_longer_than_sending(service, gate):
     held = gate()
     with connected(service[1]) as one:

@@ -12,6 +12,7 @@ from contextlib import suppress
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
+import httptools
 import uvicorn
 from uvicorn.config import STARTUP_FAILURE
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
@@ -76,6 +77,35 @@ def _seconds() -> float:
     return ServeSettings.model_validate_json(os.environ[SETTINGS_VARIABLE]).limits.sending
 
 
+class _PlainParser(httptools.HttpRequestParser):
+    """Reads a request that offers another protocol (h2c, as Java's client does) as if it did not.
+
+    The base class ends such a request at its head, and leaves the body to that protocol: it begins again, with a head
+    without the offer.
+    """
+
+    def __init__(self, protocol: PunctualProtocol) -> None:
+        self._protocol = protocol
+        self._begin()
+
+    def _begin(self) -> None:
+        super().__init__(self._protocol)
+        self.set_dangerous_leniencies(lenient_data_after_close=True)  # as uvicorn has it
+
+    def feed_data(self, data: bytes | bytearray | memoryview[int] | array[int]) -> None:
+        """Bytes of one request, or of several."""
+        rest = memoryview(data)
+        while True:
+            try:
+                return super().feed_data(rest)
+            except httptools.HttpParserUpgrade as end:
+                if not self._protocol.offers:
+                    raise
+                head, rest = self._protocol.head_without_offer(), rest[end.args[0] :]
+                self._begin()
+                super().feed_data(head)
+
+
 class PunctualProtocol(HttpToolsProtocol):
     """HTTP as uvicorn speaks it, but a connection must bring its request, and take the answer, in time.
 
@@ -88,6 +118,7 @@ class PunctualProtocol(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """A new client."""
         super().connection_made(transport)
+        self.parser = _PlainParser(self)
         self.deadline = self.loop.call_later(_seconds(), transport.abort)
 
     def on_message_begin(self) -> None:
@@ -98,14 +129,29 @@ class PunctualProtocol(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         """The head is there."""
+        if self.offers:
+            return
         self.deadline.cancel()
         self.deadline = self.loop.call_later(_seconds() + 1, self.transport.abort)
         super().on_headers_complete()
 
     def on_message_complete(self) -> None:
         """All of it is there."""
+        if self.offers:
+            return
         self.deadline.cancel()
         super().on_message_complete()
+
+    @property
+    def offers(self) -> bool:
+        """Whether the request, as it was read last, offers to go on in another protocol."""
+        return self.parser.should_upgrade() and any(name == b"upgrade" for name, _ in self.headers)
+
+    def head_without_offer(self) -> bytes:
+        """The same request without the offer."""
+        first = b"%b %b HTTP/%b" % (self.parser.get_method(), self.url, self.parser.get_http_version().encode())
+        fields = [b"%b: %b" % field for field in self.headers if field[0] != b"upgrade"]
+        return b"\r\n".join([first, *fields, b"", b""])
 
     def pause_writing(self) -> None:
         """The client does not take the answer."""

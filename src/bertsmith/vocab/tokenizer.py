@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, partial
 from typing import TYPE_CHECKING, Any
 
 from tokenizers import Encoding, decoders, models, normalizers, pre_tokenizers, processors
@@ -241,6 +241,8 @@ class Tokenizer:
         try:
             if pairs is not None and max_length is not None:
                 rows = [self._shorten(text, pair, max_length) for text, pair in zip(texts, pairs, strict=True)]
+            elif max_length is not None:
+                rows = self._heads(texts, max_length)
             encode = engine.encode_batch if offsets else engine.encode_batch_fast
             encodings: list[Encoding] = encode(list(rows))
         except (TypeError, UnicodeEncodeError) as error:
@@ -252,6 +254,32 @@ class Tokenizer:
         assert number is not None, "the constructor checked it"
         return number
 
+    def _heads(self, texts: Sequence[str], number: int) -> list[str]:
+        """As much of each long text as decides its first tokens, `number` of them; other texts as they are."""
+        heads, size = list(texts), 8 * number + 1024
+        while (long := [row for row, head in enumerate(heads) if len(head) > 4 * size]) and self._reach is not None:
+            shorter = [heads[row][:size] for row in long]
+            encodings = self._engine(None, False).encode_batch_fast(shorter, add_special_tokens=False)
+            for row, head, encoding in zip(long, shorter, encodings, strict=True):
+                if len(encoding) >= number + self._reach:
+                    heads[row].encode()  # half a surrogate pair is an error where nobody reads it, too
+                    heads[row] = head
+            size *= 4
+        return heads
+
+    @cached_property
+    def _reach(self) -> int | None:
+        """How many tokens at the end of a text may be others if it goes on; None under rules that are not BERT's.
+
+        Only the last word's and those of an added token that is cut in two: a word has no more tokens than characters,
+        and one beyond the limit is `[UNK]`.
+        """
+        if not self.splits_at_spaces:
+            return None
+        description = json.loads(self._text)
+        longest = max(len(token["content"]) for token in description["added_tokens"])
+        return int(description["model"]["max_input_chars_per_word"]) + longest
+
     def _shorten(self, text: str, pair: str, max_length: int) -> tuple[str, str]:
         """Cut long texts, between words, to what truncation can keep of them; the longer stays the longer.
 
@@ -260,8 +288,15 @@ class Tokenizer:
         """
         if max(len(text), len(pair)) <= 8 * max_length:
             return text, pair
-        encode = self._engine(None, False).encode
-        first, second = encode(text, add_special_tokens=False), encode(pair, add_special_tokens=False)
+        encode = partial(self._engine(None, False).encode, add_special_tokens=False)
+        if len(text) > len(pair):
+            second = encode(pair)
+            (text,) = self._heads([text], max(len(second), max_length) + 1)
+            first = encode(text)
+        else:
+            first = encode(text)
+            (pair,) = self._heads([pair], max(len(first), max_length) + 1)
+            second = encode(pair)
         if len(first) > len(second):
             end = _next_word(second, max_length)
             return _cut(text, first, _next_word(first, max(end + 1, max_length))), _cut(pair, second, end)
