@@ -103,6 +103,8 @@ def _declare_token(app: FastAPI) -> None:
         schema = plain()
         schema["components"]["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
         schema["security"] = [{"token": []}]
+        for operation in (each for path in schema["paths"].values() for each in path.values()):
+            operation["responses"].setdefault("401", {"description": "A bearer token is needed"})
         schema["paths"]["/health"]["get"]["security"] = []
         return schema
 
