@@ -51,7 +51,8 @@ class Ours:
         loop, progress = self.run.make_loop(self.run.total), Progress()
         for _ in range(self.run.total):
             progress, record = loop.take_step(progress)
-            self.seconds.append(record.seconds)
+            if progress.step > 1:  # as of the Trainer, whose clock starts at its first step's end
+                self.seconds.append(record.seconds)
             self.operations.append(record.counts["operations"])
 
 

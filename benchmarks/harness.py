@@ -121,9 +121,11 @@ def interval(ratio: tuple[float, float, float]) -> str:
     return f"{ratio[0]:.2f}× ({ratio[1]:.2f}–{ratio[2]:.2f})"
 
 
-def verdict_table(verdicts: Sequence[tuple[str, str, str, bool]]) -> list[str]:
+def verdict_table(
+    verdicts: Sequence[tuple[str, str, str, bool]], measured: str = "measured (95% interval)"
+) -> list[str]:
     """Target against measurement, one row each; a miss is said as loudly as a hit."""
-    head = ["| what | target | measured (95% interval) | met |", "|---|---|---|---|"]
+    head = [f"| what | target | {measured} | met |", "|---|---|---|---|"]
     return head + [
         f"| {what} | {target} | {got} | {'yes' if met else '**no**'} |" for what, target, got, met in verdicts
     ]

@@ -108,8 +108,10 @@ def make_trainer(
         collator = transformers.default_data_collator
 
     class Peer(transformers.Trainer):  # type: ignore[misc]
+        order = OurOrder(run)
+
         def _get_train_sampler(self, *_: Any) -> Any:
-            return OurOrder(run)
+            return self.order
 
     dev = None if run.dev_split is None else features_of(run, run.dev_split.items, pad_to)
     times = StepTimes()
@@ -162,6 +164,7 @@ def best_scores(run: FinetuningRun) -> dict[str, float]:
     with tempfile.TemporaryDirectory() as scratch:
         trainer, _ = make_trainer(run, Path(scratch))
         trainer.train()
+        assert trainer.order.epoch == run.settings.epochs, "an epoch was read in another order than ours"
         found = [
             {name.removeprefix("eval_"): value for name, value in entry.items() if name.startswith("eval_")}
             for entry in trainer.state.log_history

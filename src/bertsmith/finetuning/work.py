@@ -87,7 +87,7 @@ class FinetuningWork:
             "tokens": sum(item.num_tokens for item in mine),
             "items": len(mine),
             "weight": self.task.weigh(mine, self.criterion),
-            "operations": self._count_operations(mine),
+            "operations": self.count_operations(mine),
         }
         return StepData([self._part(share, rows) for share in shares], counts, after, {"epoch": epoch, "batch": place})
 
@@ -108,7 +108,7 @@ class FinetuningWork:
         """The mean loss."""
         return {"loss": sums["loss"] / max(counts["weight"], 1e-9)}
 
-    def _count_operations(self, items: Sequence[Item]) -> int:
+    def count_operations(self, items: Sequence[Item]) -> int:
         """What the matrix products of a step on these items need."""
         lengths: list[int] = []
         read: list[int] = []

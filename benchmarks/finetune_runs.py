@@ -1,0 +1,248 @@
+"""Runs of fine-tuning that are kept and not repeated, and how their scores are shown. See benchmarks/finetune.py."""
+
+from __future__ import annotations
+
+import datetime
+import json
+import multiprocessing
+import shutil
+import statistics
+import sys
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+import harness
+from bertsmith.bundle.folder import TASK_FILE
+from bertsmith.errors import TrainingError
+from bertsmith.finetuning.keeping import Observer
+from bertsmith.finetuning.request import make_request, read_request
+from bertsmith.finetuning.run import FinetuningRun, finished
+from bertsmith.folders import write_whole
+from bertsmith.jobs.evaluate import evaluate
+from bertsmith.model.memory import keep_freed_memory
+from bertsmith.train.distributed import World
+from bertsmith.train.request import take_up
+from bertsmith.train.signals import listening
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+ROOT = Path(__file__).resolve().parent.parent
+TASKS = ROOT.parent / "shared" / "data" / "tasks"
+RUNS = ROOT / "runs" / "finetune"
+
+
+@dataclass(frozen=True)
+class Case:
+    """A task with its settings; `test` is a further file to be judged on."""
+
+    name: str
+    preset: str
+    train: str
+    dev: str
+    settings: dict[str, Any] = field(default_factory=dict)
+    model: str = "minilm"
+    rows: int | None = None
+    test: str | None = None
+    kind: str | None = None
+    timed_at: float | None = field(default=None, repr=False, compare=False)  # the rate whose run had both threads
+
+    def request(self, seed: int) -> Any:
+        """What is asked for."""
+        return make_request(
+            self.model,
+            preset=self.preset or None,
+            kind=self.kind,
+            train=TASKS / self.train,
+            dev=TASKS / self.dev,
+            rows=self.rows,
+            changes={**self.settings, "seed": seed},
+        )
+
+    def key(self, seed: int) -> str:
+        """Its folder; settings are part of it."""
+        changes = "-".join(f"{name.split('.')[-1]}={value:g}" if isinstance(value, int | float) else f"{name}={value}"
+                           for name, value in sorted(self.settings.items()))  # fmt: skip
+        return f"{self.name}/{changes or 'default'}/{seed}".replace("+", "-")
+
+    def kept(self, seed: int, *, peer: bool) -> Path:
+        """Where what came of it is."""
+        return RUNS / f"trainer-{self.key(seed)}.json" if peer else RUNS / self.key(seed) / "kept.json"
+
+    def with_rate(self, rate: float) -> Case:
+        """The same at another rate."""
+        return replace(self, settings={**self.settings, "optimizer.rate": rate})
+
+
+def run_case(case: Case, seed: int, *, peer: bool = False) -> dict[str, Any]:
+    """What came of one run of ours or of the Trainer's, now or earlier; one of something else is refused."""
+    kept = case.kept(seed, peer=peer)
+    if kept.exists():
+        found: dict[str, Any] = json.loads(kept.read_text())
+        if not peer:
+            take_up(case.request(seed), read_request(kept.parent))
+        if found["case"] != repr(case):
+            raise RuntimeError(f"{kept}: is of {found['case']}, not of {case!r}; remove it")
+        return found
+    print(f"{'Trainer, ' if peer else ''}{case.key(seed)}", flush=True)
+    run = FinetuningRun(case.request(seed), RUNS / case.key(seed), World(), Notes())
+    content = (train_peer if peer else train_ours)(case, run)
+    date = datetime.date.today().isoformat()
+    text = json.dumps({"case": repr(case), "date": date, "threads": torch.get_num_threads(), **content})
+    kept.parent.mkdir(parents=True, exist_ok=True)
+    write_whole(kept, lambda file: file.write(text.encode()))
+    return run_case(case, seed, peer=peer)
+
+
+def train_ours(case: Case, run: FinetuningRun) -> dict[str, Any]:
+    """Scores, time and operations of a run; its weights are not kept."""
+    with listening() as stop:
+        result = finished(run.folder) or run.train(stop)
+    if result.model is None:
+        sys.exit(f"stopped by {result.stopped_by}; the same command goes on")
+    done = result.progress
+    content: dict[str, Any] = {"scores": result.scores, "seconds": done.seconds, "tokens": done.tokens}
+    content["operations"] = run.settings.epochs * run.work.count_operations(run.work.items)
+    content["options"] = json.loads((result.model / TASK_FILE).read_text())["task"]["options"]
+    if case.test is not None:
+        content["test"] = evaluate(str(run.folder), data=str(TASKS / case.test))
+    for name in ("checkpoints", "model", "tensorboard"):
+        shutil.rmtree(run.folder / name, ignore_errors=True)
+    return content
+
+
+def train_peer(case: Case, run: FinetuningRun) -> dict[str, Any]:
+    """The Trainer's scores for the same run."""
+    from trainer import best_scores
+
+    del case
+    return {"scores": best_scores(run)}
+
+
+def run_all(jobs: Sequence[tuple[Case, int]], *, peer: bool = False) -> None:
+    """What is not there yet, two at a time with a thread each: that is quicker."""
+    missing = [job for job in jobs if not job[0].kept(job[1], peer=peer).exists()]
+    if len(missing) > 1:
+        with ProcessPoolExecutor(2, multiprocessing.get_context("spawn"), initializer=_with_one_thread) as pool:
+            list(pool.map(partial(_run_job, peer=peer), missing))
+
+
+def _run_job(job: tuple[Case, int], *, peer: bool) -> None:
+    try:
+        run_case(*job, peer=peer)
+    except TrainingError as error:  # whoever asks for it will see it again
+        print(f"  {error}", flush=True)
+
+
+def _with_one_thread() -> None:
+    keep_freed_memory()
+    torch.set_num_threads(1)
+
+
+class Notes(Observer):
+    """Evaluations, printed."""
+
+    def on_evaluation(self, figures: dict[str, float], step: int) -> None:
+        """One line."""
+        print(
+            f"  step {step}: {', '.join(f'{name} {value:.4f}' for name, value in list(figures.items())[:4])}",
+            flush=True,
+        )
+
+
+def search(case: Case, rates: Sequence[float]) -> Case:
+    """The case with the best of several rates, on seed 0; a rate at which the loss is not finite is none."""
+    tried = [case.with_rate(rate) for rate in rates]
+    run_case(tried[0], 0)  # alone: it says how long a run takes
+    run_all([(one, 0) for one in tried])
+    metric = case.request(0).options["metric"]
+
+    def score(one: Case) -> float:
+        try:
+            return float(run_case(one, 0)["scores"][metric])
+        except TrainingError as error:
+            print(f"  {error}", flush=True)
+            return -1.0
+
+    return replace(max(tried, key=score), timed_at=rates[0])
+
+
+def number_of_seeds(cases: Sequence[Case], options: Any) -> int:
+    """For all of them: five where a run of the slowest takes less than 5 minutes, three below 12, else one."""
+    slowest = max(minutes(case) for case in cases)
+    number = next(count for limit, count in ((5, 5), (12, 3), (float("inf"), 1)) if slowest < limit)
+    return min(number, options.seeds or number)
+
+
+def several(case: Case, options: Any, of: str = "scores", beside: Sequence[Case] = ()) -> list[dict[str, float]]:
+    """The scores of all seeds, as many as of the cases that it is compared with."""
+    seeds = range(number_of_seeds([case, *beside], options))
+    run_all([(case, seed) for seed in seeds])
+    return [run_case(case, seed)[of] for seed in seeds]
+
+
+def shown(scores: Sequence[dict[str, float]], name: str) -> str:
+    """Mean and spread, in percent."""
+    values = [100 * score[name] for score in scores]
+    if len(values) == 1:
+        return f"{values[0]:.1f} (one seed)"
+    spread = f"{min(values):.1f}–{max(values):.1f}, {len(values)} seeds"
+    return f"{statistics.fmean(values):.1f} ± {statistics.stdev(values):.1f} ({spread})"
+
+
+def minutes(case: Case) -> float:
+    """Of the first seed's training, without evaluations, on both threads."""
+    timed = case if case.timed_at is None else case.with_rate(case.timed_at)
+    return float(run_case(timed, 0)["seconds"]) / 60
+
+
+def cost(case: Case) -> str:
+    """Minutes, and the operations of matrix products, forward and backward."""
+    return f"{minutes(case):.1f} / {run_case(case, 0)['operations'] / 1e12:.1f}"
+
+
+def settings_of(case: Case) -> str:
+    """As people read them."""
+    return ", ".join(f"{name} {value:g}" if isinstance(value, int | float) else f"{name} {value}"
+                     for name, value in case.settings.items())  # fmt: skip
+
+
+def page(name: str, title: str, about: str, lines: Sequence[str], cases: Sequence[Case], options: Any) -> None:
+    """Print, and keep where all of it was run."""
+    peak = harness.describe_peaks([harness.measure_peak()])
+    dates = sorted({run_case(case, 0)["date"] for case in cases})
+    tail = [
+        "",
+        f"Runs of {dates[0]}{'' if len(dates) == 1 else f' to {dates[-1]}'}. {COST[1]}: training on two threads, "
+        "without evaluations, and the matrix products that it needs, forward and backward; of the first seed. Further "
+        f"seeds were run two at a time. Peak of this machine in float32 when the page was made: {peak}.",
+        "",
+        harness.versions("transformers", "accelerate", "seqeval"),
+    ]
+    harness.show(name, title, [about, "", *lines, *tail], keep=options.keep and not (options.only or options.seeds))
+
+
+COST = ("minutes / TFLOP a run", "Minutes and TFLOP a run")
+
+
+SCORES_HEAD = [f"| set | settings | dev | test | {COST[0]} |", "|---|---|---|---|---|"]
+
+
+def scores_row(case: Case, measures: Sequence[str], options: Any) -> str:
+    """One line of a table."""
+    cells = [
+        " / ".join(f"{measure} {shown(several(case, options, of), measure)}" for measure in measures)
+        for of in ("scores", "test")[: 1 if case.test is None else 2]
+    ]
+    return f"| {case.name} | {settings_of(case)} | {' | '.join([*cells, '–'][:2])} | {cost(case)} |"
+
+
+def predictions_of(case: Case, seed: int) -> list[dict[str, Any]]:
+    """What a run said of the dev file."""
+    lines = (RUNS / case.key(seed) / "predictions.jsonl").read_text(encoding="utf-8").splitlines()
+    return [json.loads(line) for line in lines]
