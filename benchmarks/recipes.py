@@ -7,9 +7,10 @@ of each; its learning rate ends at zero there. The figure is the loss of masked 
 
 The base of the first table is the recipe as it was before it: random first weights, a cosine (`one_cycle`). Of what
 came out better, heads that begin at the neighbours and linear decay went into `modern`; shorter examples first did not,
-because lengths are the user's (`--phases`), 128 and then 512 if nothing is said. What differs by less than about 0.01
-differs no more than the seeds do. The second table is `modern` as it is now, and what mattered most in the first tried
-again. The last table is about positions: examples of 128 tokens for three quarters of the steps, then of 512; the loss
+because lengths are the user's (`--phases`), 128 and then 512 if nothing is said; and the pair task stays unless it is
+told to go (`--pairs none`). What differs by less than about 0.01 differs no more than the seeds do.
+
+The second table is about positions: examples of 128 tokens for three quarters of the steps, then of 512; the loss
 is that of held-out text of up to 512 tokens.
 
 Not tried: token dropping in the middle layers, progressive stacking, other warm-ups than 10% and other second moments
@@ -35,7 +36,6 @@ CANDIDATES: dict[str, dict[str, Any]] = {
     "modern": {},
     "AdamW for all weights, not Muon for the hidden ones": {"optimizer.kind": "adamw"},
     "peak rate 5e-3": {"optimizer.rate": 5e-3},
-    "peak rate 1e-3": {"optimizer.rate": 1e-3},
     "dropout 0.1": {"dropout": 0.1},
     "batch of 1,024 tokens": {"batch.tokens": 1024},
     "batch of 4,096 tokens": {"batch.tokens": 4096},
@@ -49,22 +49,11 @@ CANDIDATES: dict[str, dict[str, Any]] = {
 }
 # What takes its steps at the pace of others, by the share of each.
 PACES = {
-    "peak rate 1e-3": {"modern": 1.0},
     "pieces masked, not words": {"modern": 1.0},
     "heads that begin at the neighbours": {"modern": 1.0},
     "batch of 1,024 tokens, then of 2,048": {"batch of 1,024 tokens": 0.3, "modern": 0.7},
 }
-# By the weights that the base begins with: the base, and what is tried with it.
-TABLES: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
-    "random": (
-        {"initial": "random", "schedule.kind": "one_cycle"},
-        tuple(name for name in CANDIDATES if name != "peak rate 1e-3"),
-    ),
-    "neighbours": (
-        {},
-        ("modern", "AdamW for all weights, not Muon for the hidden ones", "peak rate 1e-3", "dropout 0.1"),
-    ),
-}
+BASE = {"initial": "random", "schedule.kind": "one_cycle"}
 MINUTES = 2
 LONG_STEPS, LONG_PHASES = 240, "128:0.75,512:0.25"
 
@@ -74,28 +63,23 @@ def main() -> int:
     arguments = harness.parser(__doc__ or "")
     arguments.add_argument("--rounds", type=int, default=5)
     arguments.add_argument("--only", default="", help="candidates whose name contains this")
-    arguments.add_argument("--tables", nargs="*", default=[*TABLES, "positions"], choices=[*TABLES, "positions"])
     options = arguments.parse_args()
     clock = kept("recipes-clock", partial(measure_clock, options.rounds))
     seconds = dict(clock["seconds"])
     seconds |= {name: sum(share * seconds[of] for of, share in shares.items()) for name, shares in PACES.items()}
-    lines, runs = [], [clock]
-    for table in TABLES:
-        if table in options.tables:
-            found = run_table(table, options.only, seconds)
-            lines += ["", f"## From {table} weights, {MINUTES} minutes a run", "", *table_lines(found, seconds)]
-            runs += [run for each in found.values() for run in each]
-    if "positions" in options.tables and not options.only:
-        found = run_positions()
+    found = run_candidates(options.only, seconds)
+    lines = [f"## From random weights, {MINUTES} minutes a run", "", *table_lines(found, seconds)]
+    if not options.only:
+        found |= (longer := run_positions())
         lines += [
             "",
             "## Positions that no example has had yet",
             "",
             f"{LONG_STEPS} steps, `{LONG_PHASES}`.",
             "",
-            *position_lines(found),
+            *position_lines(longer),
         ]
-        runs += [run for each in found.values() for run in each]
+    runs = [clock, *(run for each in found.values() for run in each)]
     harness.show(
         "recipes",
         "What was tried for the modern recipe",
@@ -104,6 +88,7 @@ def main() -> int:
             "",
             f"{dates_of(runs)} Peak while the clock was set: {clock['peaks']}. "
             f"{step_operations('modern', {'phases': '128:1'})}",
+            "",
             *lines,
             "",
             harness.versions(),
@@ -113,18 +98,16 @@ def main() -> int:
     return 0
 
 
-def run_table(table: str, only: str, seconds: dict[str, float]) -> dict[str, list[dict[str, Any]]]:
+def run_candidates(only: str, seconds: dict[str, float]) -> dict[str, list[dict[str, Any]]]:
     """The runs of each candidate, seed by seed."""
-    base, names = TABLES[table]
     found: dict[str, list[dict[str, Any]]] = {}
     for seed in SEEDS:
-        for name in names:
+        for name, changes in CANDIDATES.items():
             if only in name:
-                mark = "" if table == "random" else f"{table}-"
-                key = f"recipe-{mark}{MINUTES}-{name.replace(' ', '-')}-{seed}"
+                key = f"recipe-{MINUTES}-{name.replace(' ', '-')}-{seed}"
                 print(key, flush=True)
                 steps = round(60 * MINUTES / seconds[name])
-                asked = {"phases": "128:1", **base, "seed": seed, **CANDIDATES[name]}
+                asked = {"phases": "128:1", **BASE, "seed": seed, **changes}
                 run = partial(train_ours, "modern", steps, asked)
                 found.setdefault(name, []).append(kept(key, run, [steps, settings_of("modern", asked)]))
     return found

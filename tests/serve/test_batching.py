@@ -212,6 +212,19 @@ def test_each_model_has_its_own_speed(batcher, busy):
     busy.opened.set()
 
 
+def test_a_full_queue_refuses_before_anything_is_done(batcher, busy):
+    batcher.speed, batcher.max_wait = 100.0, 2.0
+    batcher.refuse_if_full()
+    room = batcher.budget // 256
+    for _ in range(room):
+        batcher.refuse_if_full()
+        submit(batcher, Echo(), [item(1, size=256)])
+    with pytest.raises(OverloadedError) as refused:
+        batcher.refuse_if_full()
+    assert refused.value.retry_after == pytest.approx(2.56 * room)
+    busy.opened.set()
+
+
 def test_speed_is_judged_from_batch_to_batch_of_a_worker_that_never_waits(batcher):
     gate, program = Gate(), Echo()
     submit(batcher, Echo(gate), [item(1)])

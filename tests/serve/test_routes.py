@@ -496,6 +496,27 @@ def test_no_answer_in_time_is_503_and_leaves_the_queue(tight: TestClient, gate):
     assert tight.post("/embed", json={"inputs": "a"}).status_code == 200
 
 
+def test_a_full_queue_is_429_before_the_body_is_read(client: TestClient, gate):
+    held = gate()
+    batcher = client.app.state.service.batcher
+    before = dict(batcher.paces)
+    batcher.paces.update(dict.fromkeys(before, Pace(100.0, 1.0)))
+    with ThreadPoolExecutor(80) as clients:
+        first = clients.submit(client.post, "/embed", json={"inputs": "a"})
+        assert held.reached.wait(SECONDS)
+        one = {"inputs": "stone " * 62}
+        waiting = [clients.submit(client.post, "/embed", json=one) for _ in range(batcher.budget // 64)]
+        until(lambda: batcher.waiting_tokens >= batcher.budget - 256)
+        refused = client.post("/embed", content=b"{ this is no JSON")
+        assert refused.status_code == 429
+        assert refused.headers["retry-after"]
+        assert client.post("/tokenize", json={"inputs": "a"}).status_code == 200, "it needs no model"
+        assert 'bertsmith_requests_total{route="/embed",status="429"}' in client.get("/metrics").text
+        held.opened.set()
+        assert {one.result(SECONDS).status_code for one in (first, *waiting)} <= {200, 429}
+    batcher.paces.update(before)
+
+
 def test_a_full_queue_is_429_and_says_when_to_come_back(client: TestClient, gate):
     held = gate()
     batcher = client.app.state.service.batcher

@@ -18,7 +18,7 @@ from bertsmith.serve.served import NoSuchModelError
 if TYPE_CHECKING:
     from fastapi import FastAPI, Request
 
-__all__ = ["FieldError", "TooLargeError", "error_answer", "failed_answer", "json_answer", "name_errors"]
+__all__ = ["FieldError", "TooLargeError", "busy_answer", "error_answer", "failed_answer", "json_answer", "name_errors"]
 
 _log = logging.getLogger("bertsmith.serve")
 _LONGEST_NAME = 100  # of a field, in an error
@@ -77,9 +77,7 @@ def name_errors(app: FastAPI) -> None:
     async def ours(request: Request, error: BertsmithError) -> Response:
         del request
         if isinstance(error, OverloadedError):
-            answer = error_answer(429, str(error), kind="overloaded")
-            answer.headers["retry-after"] = str(max(1, math.ceil(error.retry_after)))
-            return answer
+            return busy_answer(error)
         if isinstance(error, ClosedError):
             return error_answer(503, str(error), kind="unavailable")
         if isinstance(error, TooLargeError):
@@ -90,6 +88,13 @@ def name_errors(app: FastAPI) -> None:
             field = error.field if isinstance(error, FieldError) else None
             return error_answer(422, str(error), kind="invalid_request_error", field=field)
         return failed_answer(error)
+
+
+def busy_answer(error: OverloadedError) -> Response:
+    """With the seconds after which to come back."""
+    answer = error_answer(429, str(error), kind="overloaded")
+    answer.headers["retry-after"] = str(max(1, math.ceil(error.retry_after)))
+    return answer
 
 
 def failed_answer(error: Exception) -> Response:

@@ -20,7 +20,7 @@ from bertsmith.serve.answers import error_answer, name_errors
 from bertsmith.serve.batching import Batcher
 from bertsmith.serve.guard import Guard
 from bertsmith.serve.metrics import Metrics
-from bertsmith.serve.routes import routes
+from bertsmith.serve.routes import QUEUED, routes
 from bertsmith.serve.served import load_models
 from bertsmith.serve.service import Service
 from bertsmith.serve.settings import ServeSettings
@@ -88,7 +88,7 @@ def create_app(settings: ServeSettings, models: ServedModels | None = None) -> F
 
     if settings.token is not None:
         _declare_token(app)
-    app.add_middleware(Guard, limits=settings.limits, metrics=metrics, token=settings.token)
+    app.add_middleware(Guard, limits=limits, metrics=metrics, token=settings.token, batcher=batcher, queued=QUEUED)
     if settings.cors:  # around the guard: a browser asks without a token whether it may ask, and reads refusals
         app.add_middleware(CORSMiddleware, allow_origins=list(settings.cors), allow_methods=["GET", "POST"],
                            allow_headers=["*"], expose_headers=["retry-after"])  # fmt: skip

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import sys
 import threading
 import time
 from collections import deque
@@ -42,6 +43,7 @@ __all__ = ["Batcher", "ClosedError", "OverloadedError", "Pace"]
 _log = logging.getLogger("bertsmith.serve")
 _TURN = 256  # tokens that a request may add to a batch before others have their turn
 _MEMORY = 8192  # tokens after which half of an old speed is forgotten
+_SWITCH = 0.0005  # seconds that the event loop may keep a worker waiting between two operations
 _SHARE = 128  # tokens that are worth a batch of their own when other workers have nothing to do
 
 
@@ -115,14 +117,19 @@ class Batcher:
         self._changed = threading.Condition()
         self._closing = False
         self._busy = 0  # workers in a batch
-        self._one_thread = ExitStack()
+        self._meanwhile = ExitStack()
         count = workers or (torch.get_num_threads() if self.device.type == "cpu" else 1)
         self._threads = [threading.Thread(target=self._work, name=f"model-{n}", daemon=True) for n in range(count)]
 
     def start(self) -> None:
-        """Until it is closed every operation gets one thread, in the whole process: the workers share the cores."""
+        """Until it is closed every operation gets one thread, in the whole process: the workers share the cores.
+
+        And Python's threads take turns more often.
+        """
         if self.device.type == "cpu":
-            self._one_thread.enter_context(one_thread_an_operation())
+            self._meanwhile.enter_context(one_thread_an_operation())
+        self._meanwhile.callback(sys.setswitchinterval, sys.getswitchinterval())
+        sys.setswitchinterval(_SWITCH)
         for thread in self._threads:
             thread.start()
 
@@ -134,7 +141,7 @@ class Batcher:
         for thread in self._threads:
             if thread.is_alive():
                 thread.join()
-        self._one_thread.close()
+        self._meanwhile.close()
 
     @property
     def waiting_tokens(self) -> int:
@@ -143,7 +150,10 @@ class Batcher:
 
     def speed_of(self, program: Program[Any, Any]) -> float:
         """Tokens a second of a program's model; of the one that ran last where it has not run yet."""
-        pace = self.paces.get(program.model)
+        return self._speed_with(program.model)
+
+    def _speed_with(self, model: object) -> float:
+        pace = self.paces.get(model)
         return self.speed if pace is None else pace.speed
 
     async def run(self, program: Program[Any, Any], items: Sequence[Item]) -> list[np.ndarray]:
@@ -176,25 +186,32 @@ class Batcher:
                 raise ClosedError
             # Others have a turn for each of its turns, so of a large request only a part is ahead. An empty queue takes
             # any: the limits of a request have already judged its size.
-            ahead = [(other, min(other.left, max(tokens, _TURN))) for other in self._queue]
-            if ahead and self._is_full(request, ahead):
-                raise OverloadedError(self._seconds(ahead) or 1.0)
+            if self._queue:
+                self._refuse_if_full(program, tokens)
             self._queue.append(request)
             self._tokens += tokens
             self._changed.notify(1 if len(items) == 1 else len(self._threads))
         return request
 
-    def _is_full(self, request: _Request, ahead: list[tuple[_Request, int]]) -> bool:
-        """Whether the queue takes no more: beyond `max_wait`, though a batch for each worker may wait in any case."""
-        least = self.budget * len(self._threads)
-        if self._tokens + request.left > max(least, self.max_wait * self.speed_of(request.program)) + self.max_tokens:
-            return True
-        work = [*ahead, (request, request.left)]
-        return sum(tokens for _, tokens in work) > least and not 0 < self._seconds(work) <= self.max_wait
+    def refuse_if_full(self) -> None:
+        """Where there is not room for one turn more, say so before anything is done for a request."""
+        with self._changed:
+            if self._queue:
+                self._refuse_if_full(self._queue[0].program, _TURN)
 
-    def _seconds(self, work: list[tuple[_Request, int]]) -> float:
-        """What it will take; 0 where no model has run yet."""
-        return sum(tokens / speed for request, tokens in work if (speed := self.speed_of(request.program)))
+    def _refuse_if_full(self, program: Program[Any, Any], tokens: int) -> None:
+        """Beyond `max_wait` seconds; though a batch for each worker may wait in any case."""
+        ahead: dict[Any, int] = {}
+        for other in self._queue:
+            ahead[other.program.model] = ahead.get(other.program.model, 0) + min(other.left, max(tokens, _TURN))
+        speeds = {model: self._speed_with(model) for model in (*ahead, program.model)}
+        least = self.budget * len(self._threads)
+        wait = sum(number / speeds[model] for model, number in ahead.items() if speeds[model])
+        own = speeds[program.model]
+        late = not own or wait + tokens / own > self.max_wait
+        crowded = self._tokens + tokens > max(least, self.max_wait * own) + self.max_tokens
+        if crowded or (late and sum(ahead.values()) + tokens > least):
+            raise OverloadedError(wait or 1.0)
 
     def give_up(self, request: _Request) -> None:
         """Take what is left of a request out of the queue; nothing where it is answered."""

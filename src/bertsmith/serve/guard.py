@@ -12,11 +12,13 @@ from typing import TYPE_CHECKING
 
 from starlette.exceptions import HTTPException
 
-from bertsmith.serve.answers import error_answer, failed_answer
+from bertsmith.serve.answers import busy_answer, error_answer, failed_answer
+from bertsmith.serve.batching import OverloadedError
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+    from bertsmith.serve.batching import Batcher
     from bertsmith.serve.metrics import Metrics
     from bertsmith.serve.settings import Limits
 
@@ -35,8 +37,18 @@ _HEADERS = [
 class Guard:
     """Wraps the application."""
 
-    def __init__(self, app: ASGIApp, *, limits: Limits, metrics: Metrics, token: str | None) -> None:
-        self.app, self.limits, self.metrics = app, limits, metrics
+    def __init__(
+        self,
+        app: ASGIApp,
+        *,
+        limits: Limits,
+        metrics: Metrics,
+        token: str | None,
+        batcher: Batcher,
+        queued: frozenset[str],
+    ) -> None:
+        self.app, self.limits, self.metrics, self.batcher = app, limits, metrics, batcher
+        self.queued = queued  # paths whose requests go through the batcher
         self._token = None if token is None else token.encode()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -60,7 +72,7 @@ class Guard:
                 raise
             await failed_answer(error)(scope, receive, tell)
         finally:
-            route = getattr(scope.get("route"), "path", "other")
+            route = scope["path"] if scope["path"] in self.queued else getattr(scope.get("route"), "path", "other")
             self.metrics.answered(route, status or 499, time.perf_counter() - began)
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -76,6 +88,12 @@ class Guard:
             answer.headers.update(_CLOSE)
             await answer(scope, receive, send)
             return
+        if scope["method"] == "POST" and scope["path"] in self.queued:
+            try:
+                self.batcher.refuse_if_full()
+            except OverloadedError as error:  # at once: before the body is read, which costs more than all of this
+                await busy_answer(error)(scope, receive, send)
+                return
         await self.app(scope, _Body(receive, self.limits).receive, send)
 
     def _may_pass(self, method: str, path: str, header: bytes) -> bool:

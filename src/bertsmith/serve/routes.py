@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, get_type_hints
 import numpy as np
 from fastapi import APIRouter, Request
 from fastapi.exceptions import RequestValidationError
+from fastapi.routing import APIRoute
 from pydantic import BaseModel, ValidationError
 
 from bertsmith.serve.answers import FieldError, TooLargeError
@@ -53,7 +54,7 @@ if TYPE_CHECKING:
     from bertsmith.tasks.task import Prediction
     from bertsmith.vocab.tokenizer import Encoding
 
-__all__ = ["routes"]
+__all__ = ["QUEUED", "routes"]
 
 Work = TypeVar("Work", bound="Callable[[Service, Any], Awaitable[Any]]")
 Sent = TypeVar("Sent", bound=BaseModel)
@@ -311,6 +312,12 @@ async def info(request: Request) -> Any:
         "auto_truncate": True,
         "models": [model.about() for model in service.models.all],
     }
+
+
+QUEUED = frozenset(
+    route.path for route in routes.routes if isinstance(route, APIRoute) and "POST" in (route.methods or ())
+)
+QUEUED -= {"/tokenize"}  # which needs no model
 
 
 def _read(kind: type[Sent], content: dict[str, Any]) -> Sent:
