@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import sys
 from contextlib import asynccontextmanager
@@ -30,11 +31,19 @@ if TYPE_CHECKING:
 
     from bertsmith.serve.served import ServedModels
 
-__all__ = ["SETTINGS_VARIABLE", "app_from_environment", "create_app"]
+__all__ = ["SETTINGS_VARIABLE", "app_from_environment", "create_app", "make_app"]
 
 SETTINGS_VARIABLE = "BERTSMITH_SERVE"
 _PAGE = Path(__file__).parent / "page"
 _KINDS = {".html": "text/html", ".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
+
+
+def make_app(settings: ServeSettings) -> FastAPI:
+    """The application of a process that does nothing else."""
+    app = create_app(settings)
+    gc.collect()
+    gc.freeze()  # no later collection looks at all that torch has, which would stop every thread for a third of a second
+    return app
 
 
 def create_app(settings: ServeSettings, models: ServedModels | None = None) -> FastAPI:
@@ -117,7 +126,7 @@ def app_from_environment() -> FastAPI:
     if text is None:
         raise ConfigError(f"{SETTINGS_VARIABLE} is not set; start the service with bertsmith serve")
     try:
-        return create_app(ServeSettings.model_validate_json(text))
+        return make_app(ServeSettings.model_validate_json(text))
     except BertsmithError as error:
         sys.stderr.write(f"bertsmith: {error}\n")
         sys.exit(STARTUP_FAILURE)

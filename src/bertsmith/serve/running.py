@@ -19,7 +19,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.supervisors import Multiprocess
 
 from bertsmith.errors import InputError
-from bertsmith.serve.app import SETTINGS_VARIABLE, create_app
+from bertsmith.serve.app import SETTINGS_VARIABLE, make_app
 from bertsmith.serve.settings import ServeSettings
 
 if sys.platform != "win32":
@@ -54,7 +54,7 @@ def serve_forever(settings: ServeSettings, *, host: str, port: int, workers: int
     }
     if workers == 1:
         _end_well()
-        uvicorn.run(create_app(settings), **common)
+        uvicorn.run(make_app(settings), **common)
         return
     config = uvicorn.Config("bertsmith.serve.app:app_from_environment", factory=True, workers=workers, **common)
     with tempfile.TemporaryDirectory(prefix="bertsmith-metrics-") as figures:
