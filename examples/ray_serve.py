@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from ray import serve
 
-from bertsmith.serve.app import create_app
+from bertsmith.serve.app import make_app
 from bertsmith.serve.settings import ServeSettings
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ class Bertsmith:
         self.settings = ServeSettings.model_validate_json(settings)
 
     def __serve_build_asgi_app__(self) -> FastAPI:
-        return create_app(self.settings)
+        return make_app(self.settings)
 
 
 def deploy(

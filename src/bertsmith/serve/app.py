@@ -42,7 +42,7 @@ def make_app(settings: ServeSettings) -> FastAPI:
     """The application of a process that does nothing else."""
     app = create_app(settings)
     gc.collect()
-    gc.freeze()  # no later collection looks at all that torch has, which would stop every thread for a third of a second
+    gc.freeze()  # no later collection looks at all that torch has, which would stop all threads for a third of a second
     return app
 
 
