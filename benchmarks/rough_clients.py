@@ -283,10 +283,23 @@ async def _leave_in_the_answer(target: Target, line: _Line) -> str:
     return "left" if line.buffer[9:12] == b"200" else line.buffer[9:12].decode()
 
 
+async def _ask_for_much(target: Target, line: _Line) -> None:
+    """Until an answer begins; whoever is told to come back later (429) does."""
+    while True:
+        await line.send(target.large())
+        while len(line.buffer) < len("HTTP/1.1 200"):
+            if not await line.receive(1):
+                raise EOFError
+        if line.buffer[9:12] != b"429":
+            return
+        await line.answer()
+        await asyncio.sleep(1.0)
+
+
 @_with_a_line
 async def _read_slowly(target: Target, line: _Line) -> str:
     """A large answer through a small window, in small parts: longer than a request may take to come."""
-    await line.send(target.large())
+    await _ask_for_much(target, line)
     status, body = await line.answer(size=_WINDOW, pause=0.01)
     if status != 200:
         return str(status)
@@ -297,8 +310,7 @@ async def _read_slowly(target: Target, line: _Line) -> str:
 @_with_a_line
 async def _never_read(target: Target, line: _Line) -> str:
     """What has come by the time is read then: the rest must be missing."""
-    await line.send(target.large())
-    await line.receive(1)
+    await _ask_for_much(target, line)
     await asyncio.sleep(5.0)
     return await line.end()
 

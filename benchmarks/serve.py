@@ -47,8 +47,9 @@ from when they were due. Every answer is parsed and its vector compared with the
 OVERLOAD = """Requests arrive at random, three times as many as 64 clients in a closed loop got answered. Every answer
 is compared with the library's vector. Before and after, one short request every 100 ms shows the normal latency."""
 ROUGH = """Clients misbehave in rotation while a well-behaved one asks, is answered, and checks every vector. The server
-has `--limit sending=1`; how each kind must end is in the table. Sockets and memory are counted after a first round of
-the same, and two seconds after the end."""
+has `--limit sending=1`; how each kind must end is in the table. A client that is told to come back later (429), as many
+large requests at once may be, does so, and misbehaves then. Sockets and memory are counted after a first round of the
+same, and two seconds after the end."""
 
 CLIENTS = (1, 4, 16, 64, 256)
 MAIN = 64  # clients at which the targets are judged
