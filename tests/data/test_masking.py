@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from bertsmith.data.index import IN_PHRASE, PHRASE_START, WORD_START
-from bertsmith.data.masking import Masking, _run_starts, _take, mask_examples
+from bertsmith.data.masking import Masking, _run_starts, _take, _take_runs, mask_examples
 from bertsmith.data.randomness import key_of
 
 VOCAB, MASK = 1000, 3
@@ -122,6 +122,70 @@ def test_runs_tile_each_segment_with_lengths_as_drawn():
     whole = places[:-1][(places[1:] % 40) != 0] % 40 < 28  # nor those near the end, where long ones do not fit
     shares = np.bincount(lengths[whole], minlength=11)[1:] / whole.sum()
     np.testing.assert_allclose(shares, weights / weights.sum(), atol=0.01)
+
+
+def test_runs_are_taken_one_by_one_and_the_last_is_cut():
+    rng = np.random.default_rng(0)
+    for _ in range(200):
+        example = np.sort(rng.integers(0, 3, 40))
+        size = rng.integers(1, 4, 40)
+        keys = rng.integers(0, 2**63, 40).astype(np.uint64)
+        new = rng.random(40) < 0.4
+        new[np.flatnonzero(np.diff(example, prepend=-1))] = True
+        budgets = rng.integers(0, 25, 3)
+        expected = [
+            unit for number in range(3) for unit in plain_runs(number, example, size, keys, new, budgets[number])
+        ]
+        assert sorted(_take_runs(example, size, keys, new, budgets).tolist()) == sorted(expected)
+
+
+def plain_runs(number, example, size, keys, new, left):
+    """The units of one example: runs by their keys until a unit does not fit, then single units that do."""
+    units = np.flatnonzero(example == number)
+    runs = np.split(units, np.flatnonzero(new[units])[1:]) if len(units) else []
+    chosen = []
+    for unit in [unit for run in sorted(runs, key=lambda run: keys[run[0]]) for unit in run]:
+        if size[unit] > left:
+            break
+        chosen.append(unit)
+        left -= size[unit]
+    for unit in sorted(set(units) - set(chosen), key=lambda unit: keys[unit]):
+        if size[unit] <= left:
+            chosen.append(unit)
+            left -= size[unit]
+    return chosen
+
+
+def test_chosen_spans_have_the_lengths_that_were_drawn():
+    """Long ones are not passed over: only the last of each example is cut. One-piece words, so words are tokens."""
+    number, length = 3000, 400
+    example, size = np.repeat(np.arange(number), length), np.ones(number * length, np.int64)
+    keys = key_of(1, np.arange(len(size)))
+    weights = Masking("span").run_weights()
+    new = _run_starts(example, key_of(2, np.arange(len(size))), weights)
+    chosen = np.zeros(len(size), bool)
+    chosen[_take_runs(example, size, keys, new, np.full(number, 60))] = True
+    begins = np.flatnonzero(new)
+    drawn, taken = np.add.reduceat(size, begins), np.add.reduceat(chosen.astype(int), begins)
+    assert (np.bincount(example[begins], (taken > 0) & (taken < drawn), minlength=number) <= 1).all()
+    found = np.bincount(drawn[taken > 0], minlength=11)[1:] / (taken > 0).sum()
+    np.testing.assert_allclose(found, weights / weights.sum(), atol=0.02)
+    assert chosen.sum() / (taken > 0).sum() == pytest.approx(3.8, rel=0.05)
+
+
+@pytest.mark.parametrize("kind", ["word", "span", "entity"])
+def test_what_becomes_of_a_word_is_drawn_piece_by_piece(kind):
+    """Two neighbouring pieces of a word are both [MASK] in 64% of cases; a draw for the whole word would give 80%."""
+    batch = make_batch(3000, 128)
+    _, units, segments, _ = batch
+    result = masked(batch, Masking(kind))
+    hidden = result.input_ids == MASK
+    chosen = np.zeros(len(units), bool)
+    chosen[result.positions] = True
+    inside = np.flatnonzero(chosen & (units & WORD_START == 0) & (np.roll(segments, 1) == segments))
+    inside = inside[chosen[inside - 1]]
+    assert len(inside) > 5000
+    assert (hidden[inside] & hidden[inside - 1]).mean() == pytest.approx(0.64, abs=0.025)
 
 
 def test_masks_do_not_depend_on_the_batch_and_change_with_the_key():

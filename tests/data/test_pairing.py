@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from bertsmith.data import pairing
 from bertsmith.data.pairing import Bounds, _front, _trimmed, plan_epoch
 from bertsmith.data.randomness import key_of
 from bertsmith.errors import CorpusError
@@ -41,6 +42,25 @@ def test_examples_fit_and_sides_stay_in_their_documents(kind, max_length):
     assert (first_b == document_of(bounds, plan.b_start + plan.b_length - 1)).all()
     same = first_a == first_b
     assert (same == ((plan.labels == 0) | (kind == "sop"))).all()
+
+
+@pytest.mark.parametrize("kind", ["faithful", "balanced", "sop"])
+def test_a_very_long_document_is_gone_through_in_stretches(kind, monkeypatch):
+    """Hundreds of steps instead of tens of thousands; all of it is used, and partners are still of other documents."""
+    steps = []
+    step = pairing._step
+    monkeypatch.setattr(pairing, "_step", lambda *given: steps.append(1) or step(*given))
+    rng = np.random.default_rng(0)
+    bounds = Bounds(np.concatenate(([0], np.cumsum(rng.integers(1, 40, 100_010)))), np.array([0, 5, 100_005, 100_010]))
+    plan = plan_epoch(bounds, kind, 128, seed=1, epoch=0)
+    assert len(steps) < pairing._LONGEST_WALK
+    assert len(plan) > 15_000
+    other = document_of(bounds, plan.a_start) != document_of(bounds, plan.b_start)
+    assert (other == (plan.labels == 1)).all() or kind == "sop"
+    follows = plan.take(plan.labels == 0)
+    starts = np.sort(follows.a_start)
+    assert len(np.unique(starts)) == len(starts), "no two stretches draw the same"
+    assert np.diff(starts).max() < 20_000, "no part of the document is left out"
 
 
 @pytest.mark.parametrize("kind", ["balanced", "sop"])

@@ -1,8 +1,9 @@
 """Masked words: which tokens are chosen, and what stands in their place. One engine for all kinds of masking.
 
-A unit is what is chosen whole or not at all: a piece, a word, a phrase, or a run of words. Units come in a random
-order; each is taken if it still fits into the example's budget, and passed over otherwise (as the original does).
-Of the chosen pieces 80% become [MASK], 10% a random piece, 10% stay: drawn piece by piece.
+A unit is what is chosen whole or not at all: a piece, a word or a phrase. Units come in a random order; each is taken
+if it still fits into the example's budget, and passed over otherwise (as the original does). N-grams and spans are
+runs of words: runs come in a random order, and the last one is cut where the budget ends (as SpanBERT does). Of the
+chosen pieces 80% become [MASK], 10% a random piece, 10% stay: drawn piece by piece.
 
 Everything follows from a key for each example: nothing depends on the batch that the example is in.
 
@@ -159,14 +160,13 @@ def _run_starts(segment: np.ndarray, keys: np.ndarray, weights: np.ndarray) -> n
 def _take_runs(
     example: np.ndarray, size: np.ndarray, keys: np.ndarray, new: np.ndarray, budgets: np.ndarray
 ) -> np.ndarray:
-    """(·,) the units that are chosen where runs of them are taken first, then single ones for what is left."""
-    begins, run = np.flatnonzero(new), np.cumsum(new) - 1
-    runs = _take(example[begins], np.add.reduceat(size, begins), keys[begins], budgets)
-    inside = np.isin(run, runs)
-    left = budgets - np.bincount(example[inside], size[inside], minlength=len(budgets)).astype(np.int64)
-    rest = np.flatnonzero(~inside)
-    singles = rest[_take(example[rest], size[rest], keys[rest], left)]
-    return np.concatenate((np.flatnonzero(inside), singles))
+    """(·,) the units that are chosen, by number: whole runs, a last one as far as it fits, single ones for the rest."""
+    run = np.cumsum(new) - 1
+    order = np.lexsort((run, keys[np.flatnonzero(new)][run], example))  # a run's units stay in their order
+    taken = order[_running_totals(example[order], size[order]) <= budgets[example[order]]]
+    left = budgets - np.bincount(example[taken], size[taken], minlength=len(budgets)).astype(np.int64)
+    rest = np.setdiff1d(order, taken)
+    return np.concatenate((taken, rest[_take(example[rest], size[rest], keys[rest], left)]))
 
 
 def _take(example: np.ndarray, size: np.ndarray, keys: np.ndarray, budgets: np.ndarray) -> np.ndarray:
@@ -184,15 +184,23 @@ def _take(example: np.ndarray, size: np.ndarray, keys: np.ndarray, budgets: np.n
         if not len(order):
             break
         owner = example[order]
-        total = np.cumsum(size[order])
-        new = np.ones(len(order), bool)
-        new[1:] = owner[1:] != owner[:-1]
-        before = (total - size[order])[np.flatnonzero(new)][np.cumsum(new) - 1]
-        fits = total - before <= left[owner]
+        fits = _running_totals(owner, size[order]) <= left[owner]
         taken.append(order[fits])
         left -= np.bincount(owner[fits], size[order[fits]], minlength=len(left)).astype(np.int64)
         order = order[~fits]
     return np.concatenate(taken) if taken else np.zeros(0, np.int64)
+
+
+def _running_totals(owner: np.ndarray, size: np.ndarray) -> np.ndarray:
+    """Sums of sizes up to each one, for each owner anew.
+
+    >>> _running_totals(np.array([0, 0, 4]), np.array([2, 3, 1]))
+    array([2, 5, 1])
+    """
+    total = np.cumsum(size)
+    new = np.ones(len(owner), bool)
+    new[1:] = owner[1:] != owner[:-1]
+    return total - (total - size)[np.flatnonzero(new)][np.cumsum(new) - 1]
 
 
 def _spread(first: np.ndarray, size: np.ndarray) -> np.ndarray:

@@ -1,7 +1,7 @@
 """The plan of an epoch: which sentences make up each example. A pure function of (seed, epoch) and sentence lengths.
 
 All documents are worked on at the same time, one example of each at a step, with random numbers keyed by document and
-step. Rows of a plan are ranges of tokens, already cut to length:
+step (a very long one in several stretches at once). Rows of a plan are ranges of tokens, already cut to length:
 
     faithful   the original's next-sentence pairs (create_pretraining_data.py): a little more than half are random
     balanced   the same, with exactly half of the pairs random
@@ -30,6 +30,7 @@ SHORT_SHARE = 0.1  # of documents have a random target length, so that short inp
 _NUM_SPECIAL = {"none": 2, "faithful": 3, "balanced": 3, "sop": 3}
 # Fewer than half at first: the rest are drawn from the others, so that exactly half are.
 _BALANCED_DRAW = 0.45
+_LONGEST_WALK = 5000  # sentences
 
 
 @dataclass(frozen=True)
@@ -100,19 +101,23 @@ def _stretches(bounds: Bounds, budget: int, base: np.ndarray) -> Plan:
 
 
 def _pairs(bounds: Bounds, kind: PairKind, budget: int, base: np.ndarray) -> Plan:
-    """Examples of all documents, step by step: `next_sentence` is where each document has got to."""
-    document = np.arange(bounds.num_documents)
-    short = uniforms(key_of(base, _TARGET, document)) < SHORT_SHARE
-    target = np.where(short, integers(key_of(base, _LENGTH, document), 2, budget), budget)
-    next_sentence = bounds.documents[:-1].copy()
+    """Examples of all documents, step by step: `place` is the sentence that each walk has got to."""
+    documents = np.arange(bounds.num_documents)
+    short = uniforms(key_of(base, _TARGET, documents)) < SHORT_SHARE
+    target = np.where(short, integers(key_of(base, _LENGTH, documents), 2, budget), budget)
+    document, begin, end = _walks(bounds)
+    first = begin - bounds.documents[document]  # of a walk's own numbers of steps: no two of a document meet
+    place = begin.copy()
+    walk = np.arange(len(document))
     steps = []
     step = 0
-    while len(document):
-        keys = key_of(base, document, step)
-        rows, used = _step(bounds, kind, document, next_sentence[document], target[document], keys)
+    while len(walk):
+        owner = document[walk]
+        keys = key_of(base, owner, first[walk] + step)
+        rows, used = _step(bounds, kind, owner, place[walk], end[walk], target[owner], keys)
         steps.append(rows)
-        next_sentence[document] += used
-        document = document[next_sentence[document] < bounds.documents[document + 1]]
+        place[walk] += used
+        walk = walk[place[walk] < end[walk]]
         step += 1
     rows = _Rows(*(np.concatenate(parts) for parts in zip(*(row.columns for row in steps), strict=True)))
     if kind == "balanced":
@@ -121,6 +126,19 @@ def _pairs(bounds: Bounds, kind: PairKind, budget: int, base: np.ndarray) -> Pla
         rows = rows.take(rows.a_count < rows.count)  # one sentence has no order
         rows = rows.labelled(_half(len(rows), base))
     return _cut(rows, bounds, budget, swap=kind == "sop")
+
+
+def _walks(bounds: Bounds) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """(W,) documents, first sentences and ends of what is gone through at the same time.
+
+    A document is one walk; a very long one is several, so that it takes no longer than the others.
+    """
+    begin, end = bounds.documents[:-1], bounds.documents[1:]
+    counts = np.maximum(1, -(-(end - begin) // _LONGEST_WALK))
+    document = np.repeat(np.arange(bounds.num_documents), counts)
+    number = np.arange(len(document)) - np.repeat(np.cumsum(counts) - counts, counts)
+    start = begin[document] + number * _LONGEST_WALK
+    return document, start, np.minimum(start + _LONGEST_WALK, end[document])
 
 
 @dataclass(frozen=True)
@@ -150,16 +168,21 @@ class _Rows:
 
 
 def _step(
-    bounds: Bounds, kind: PairKind, document: np.ndarray, start: np.ndarray, target: np.ndarray, keys: np.ndarray
+    bounds: Bounds,
+    kind: PairKind,
+    document: np.ndarray,
+    start: np.ndarray,
+    end: np.ndarray,
+    target: np.ndarray,
+    keys: np.ndarray,
 ) -> tuple[_Rows, np.ndarray]:
-    """The next example of each document, and how many sentences it used up.
+    """The next example of each walk, and how many sentences it used up.
 
-    Sentences are collected until the target is reached or the document ends. Of n, A takes 1 to n-1. B is random if
+    Sentences are collected until the target is reached or the end. Of n, A takes 1 to n-1. B is random if
     there is only one, or by chance; then those that A did not take are left for the next example.
     """
     reach = np.searchsorted(bounds.sentences, bounds.sentences[start] + target)
-    stop = np.minimum(np.maximum(reach, start + 1), bounds.documents[document + 1])
-    count = stop - start
+    count = np.minimum(np.maximum(reach, start + 1), end) - start
     a_count = np.where(count > 1, integers(key_of(keys, _SPLIT), 1, np.maximum(count - 1, 1)), 1)
     if kind == "sop":
         labels = np.zeros(len(count), np.int8)
