@@ -262,7 +262,7 @@ def test_the_threshold_is_set_on_the_dev_file():
     guesses = predictions(-1.0, 2.0, 3.0, 5.0)
     assert task.score(examples, guesses)["exact_match"] == pytest.approx(3 / 4)
     tuned = task.tune(examples, guesses)
-    assert tuned.options.null_threshold == 2.0
+    assert tuned.options.null_threshold == 2.5
     found = tuned.score(examples, guesses)
     assert (found["exact_match"], found["f1"], found["no_answer_accuracy"]) == (1.0, 1.0, 1.0)
     assert task_of().tune(examples, guesses).options.null_threshold == 0.0
@@ -278,7 +278,7 @@ def test_the_threshold_of_chinese_answers_counts_characters():
         {"id": "q1", "null_margin": 2.0, "candidates": [{"text": "小明"}]},
     ]
     tuned = task_of(unanswerable=True, language="zh").tune(examples, guesses)
-    assert tuned.options.null_threshold == 1.0
+    assert tuned.options.null_threshold == 1.5
     assert tuned.score(examples, guesses)["f1"] == pytest.approx((6 / 7 + 1) / 2)
     english = best_threshold({"q0": ["北京大学"]}, {"q0": "北京大"}, {"q0": 1.0})
     assert english.f1 == 0.0

@@ -129,7 +129,7 @@ def test_the_best_threshold_of_four_questions():
     guesses = {"p": "cat", "q": "fox", "r": "dog", "s": "owl"}
     nulls = {"p": -2.0, "q": -1.0, "r": 1.0, "s": 3.0}
     best = best_threshold(golds, guesses, nulls)
-    assert (best.threshold, best.exact_match, best.f1) == (-2.0, 3 / 4, 3 / 4)
+    assert (best.threshold, best.exact_match, best.f1) == (-1.5, 3 / 4, 3 / 4)
 
 
 def test_each_measure_has_its_own_threshold():
@@ -137,7 +137,7 @@ def test_each_measure_has_its_own_threshold():
     golds, guesses = {"p": ["cat"], "q": ["red dog"], "r": ["owl"]}, {"p": "cat", "q": "dog", "r": "fox"}
     nulls = {"p": 0.5, "q": 1.5, "r": 2.5}
     by_f1, by_exact = best_threshold(golds, guesses, nulls, "f1"), best_threshold(golds, guesses, nulls, "exact")
-    assert (by_f1.threshold, by_exact.threshold) == (1.5, 0.5)
+    assert (by_f1.threshold, by_exact.threshold) == (2.0, 1.0)
     assert (by_f1.exact_match, by_f1.f1) == pytest.approx((1 / 3, (1 + 2 / 3) / 3))
     assert (by_exact.exact_match, by_exact.f1) == pytest.approx((1 / 3, 1 / 3))
 
@@ -148,7 +148,7 @@ def test_questions_with_one_null_score_are_answered_together():
     assert best.f1 == 0.5
 
 
-@pytest.mark.parametrize(("null", "threshold"), [(3.0, 0.0), (-3.0, math.nextafter(-3.0, -math.inf))])
+@pytest.mark.parametrize(("null", "threshold"), [(3.0, 0.0), (0.25, -0.75), (-3.0, -4.0)])
 def test_where_no_answer_is_best_the_threshold_gives_none(null, threshold):
     best = best_threshold({"p": []}, {"p": "cat"}, {"p": null})
     assert (best.threshold, best.f1) == (threshold, 1.0)
@@ -172,6 +172,16 @@ def test_no_threshold_is_better_than_the_best(questions, measure):
     place = ("exact", "f1").index(measure)
     every = max(scores_at(threshold)[place] for threshold in (-99.0, *nulls.values()))
     assert (best.exact_match, best.f1)[place] == pytest.approx(every)
+
+
+@pytest.mark.parametrize("last", [1.0, math.nextafter(-2.0, 0), math.inf])
+def test_a_threshold_is_not_the_null_score_of_a_question(last):
+    """A last bit that another batch changes must not decide, unless a bit is all that tells two questions apart."""
+    best = best_threshold({"p": ["cat"], "q": []}, {"p": "cat", "q": "fox"}, {"p": -2.0, "q": last})
+    assert best.f1 == 1.0
+    assert -2.0 <= best.threshold < last
+    assert (best.threshold > -2.0) == (last > -1.9)
+    assert best_threshold({"p": ["cat"]}, {"p": "cat"}, {"p": -2.0}).threshold == -1.0
 
 
 def test_thousands_of_questions_are_swept_in_one_go():

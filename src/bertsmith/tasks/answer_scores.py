@@ -104,8 +104,9 @@ def best_threshold(
     """The threshold with the best score, and the lowest of several: a greater null score makes the answer "".
 
     `guesses` are the best answers that are not empty, `null_scores` how much better the empty one is. As SQuAD 2.0's
-    script does, all null scores are tried in ascending order; unlike there, questions with the same one go together,
-    so that the scores are those that the threshold really gives.
+    script does, all null scores are tried in ascending order. Unlike there, questions with the same one go together,
+    so that the scores are those that the threshold really gives; and it lies half-way to the next null score, so that
+    the last bit of a null score does not decide.
     """
     _check_questions(golds)
     for question in golds:
@@ -117,12 +118,17 @@ def best_threshold(
         "exact": _sweep(answers, chinese_exact_match if chinese else exact_match),
         "f1": _sweep(answers, chinese_f1 if chinese else f1),
     }
-    lowest = null_scores[order[0]]
-    nothing = 0.0 if lowest > 0 else math.nextafter(lowest, -math.inf)  # no question is answered
-    thresholds = [nothing, *(null_scores[question] for question in order)]
-    whole = [place for place in range(len(order)) if thresholds[place] < thresholds[place + 1]] + [len(order)]
-    best = max(whole, key=lambda place: totals[measure][place])
-    return Threshold(thresholds[best], totals["exact"][best] / len(order), totals["f1"][best] / len(order))
+    nulls = [null_scores[question] for question in order]
+    whole = [0, *(place for place in range(1, len(order)) if nulls[place - 1] < nulls[place]), len(order)]
+    best = max(whole, key=lambda place: totals[measure][place])  # so many are answered
+    threshold = _between(nulls[best - 1], (*nulls, math.inf)[best]) if best else min(0.0, nulls[0] - 1)
+    return Threshold(threshold, totals["exact"][best] / len(order), totals["f1"][best] / len(order))
+
+
+def _between(low: float, high: float) -> float:
+    """Half-way, or a little above what is the highest; never as high as `high`."""
+    middle = low + (high - low) / 2 if high < math.inf else low + 1
+    return middle if middle < high else low
 
 
 def chinese_exact_match(guess: str, golds: Sequence[str]) -> float:
