@@ -45,9 +45,9 @@ def changed(settings: Settings, changes: dict[str, Any]) -> Settings:
 def _put(content: dict[str, Any], keys: list[str], value: Any, path: str, as_text: frozenset[str]) -> None:
     *outer, last = keys
     for key in outer:
-        content = content.get(key)  # type: ignore[assignment]
+        known, content = content, content.get(key)  # type: ignore[assignment]
         if not isinstance(content, dict):
-            raise ConfigError(f"{path}: there is no such setting")
+            raise ConfigError(f"{path}: there is no such setting; there are {', '.join(sorted(known))}")
     if last not in content:
         raise ConfigError(f"{path}: there is no such setting; there are {', '.join(sorted(content))}")
     if isinstance(value, str) and last not in as_text:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from bertsmith.data.examples import ExampleOptions, Examples
@@ -84,11 +86,13 @@ def remarks_on(folder, documents, **options):
 
 def test_pairs_that_the_documents_do_not_give_are_remarked_on(tmp_path):
     documents = make_documents(40)
-    for number, pairs in enumerate(("faithful", "balanced", "sop", "none")):
+    for number, pairs in enumerate(("balanced", "sop", "none")):
         assert remarks_on(tmp_path / str(number), documents, pairs=pairs) == []
+    (remark,) = remarks_on(tmp_path / "3", documents, pairs="faithful")
+    assert re.fullmatch(r"5\d\.\d% of the pairs are random, not half: as in the original; .*", remark)
     single = [text.splitlines()[0] for text in make_documents(200)] + make_documents(4)
     (remark,) = remarks_on(tmp_path / "a", single, pairs="faithful")
-    assert "% of the pairs are random, not half" in remark
+    assert "% of the pairs are random, not half: documents of one sentence" in remark
     (remark,) = remarks_on(tmp_path / "b", single, pairs="balanced")
     assert "% of the text" in remark
     assert "--pairs none" in remark

@@ -20,7 +20,7 @@ def pretrain(
     shards: Path | None = None,
     size: str | None = None,
     start: Annotated[str | None, Parameter(name="--from")] = None,
-    recipe: Literal["modern", "faithful"] = "modern",
+    recipe: Literal["modern", "faithful"] | None = None,
     steps: int | None = None,
     tokens: int | None = None,
     epochs: float | None = None,
@@ -52,7 +52,7 @@ def pretrain(
     start
         A model to go on with instead.
     recipe
-        modern: soonest to a given loss. faithful: as BERT was trained in 2018.
+        modern (default): soonest to a given loss. faithful: as BERT was trained in 2018.
     steps
         How long to train. Or:
     tokens
@@ -81,21 +81,21 @@ def pretrain(
         Print the result, or the plan, as JSON.
     """
     from bertsmith.cli.display import RunDisplay, describe_accuracy, describe_plan, leave_if_stopped
-    from bertsmith.jobs.pretrain import make_request
+    from bertsmith.jobs.pretrain import check_disk, make_request
     from bertsmith.jobs.pretrain import pretrain as job
     from bertsmith.pretraining.request import make_budget
 
     request = None
     short = {"phases": phases, "pairs": pairs, "batch.tokens": batch_tokens, "seed": seed}
     if shards is None:
-        others = (size, start, steps, tokens, epochs, minutes, config, changes, *short.values())
+        others = (size, start, recipe, steps, tokens, epochs, minutes, config, changes, *short.values())
         if any(value is not None for value in others):
             raise ConfigError("--shards: is missing; without it a run goes on as it was begun, with --resume alone")
     else:
         given = {name: value for name, value in short.items() if value is not None} | pairs_of(changes or [])
         budget = make_budget(steps=steps, tokens=tokens, epochs=epochs, minutes=minutes)
         request = make_request(
-            shards, size=size, start=start, recipe=recipe, budget=budget, config=config, changes=given
+            shards, size=size, start=start, recipe=recipe or "modern", budget=budget, config=config, changes=given
         )
     with RunDisplay() as display:
         result = job(request, output, resume=resume, dry_run=dry_run, observer=display)
@@ -108,6 +108,7 @@ def pretrain(
         else:
             for line in describe_plan(result.plan):
                 print_line(line)
+        check_disk(result.plan, output)
         return
     if as_json:
         print_json({"model": str(result.model), "steps": result.progress.step, "tokens": result.progress.tokens,

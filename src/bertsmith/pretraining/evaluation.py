@@ -1,4 +1,7 @@
-"""Held-out evaluation: the same documents, pairs and masks at every step of every run on a data set."""
+"""Held-out evaluation: the same documents, pairs and masks at every step.
+
+They are the same in all runs on a data set that mask and pair in the same way, at the same length.
+"""
 
 from __future__ import annotations
 

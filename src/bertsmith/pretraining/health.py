@@ -58,11 +58,9 @@ def check_examples(examples: Examples) -> Iterator[str]:
         )
     plan = examples.plan(0)
     random = float((plan.labels == 1).mean()) if len(plan) else 0.0
-    if options.pairs == "faithful" and random > _MOST_RANDOM:
-        yield (
-            f"{random:.0%} of the pairs are random, not half: documents of one sentence have no other; "
-            "--pairs balanced keeps half"
-        )
+    if options.pairs == "faithful":
+        why = "documents of one sentence have no other" if random > _MOST_RANDOM else "as in the original"
+        yield f"{random:.1%} of the pairs are random, not half: {why}; --pairs balanced has exactly half"
     used = float((plan.a_length + plan.b_length).sum()) / max(shards.num_tokens, 1)
     if used < _LEAST_USED:
         yield (
