@@ -1,7 +1,8 @@
 """Fine-tuning: scores on real sets (`--part glue`, `conll`, `chinese`, `answers`, `long`, `worth`), and `speed`.
 
-MiniLM is the encoder, m3e-small for Chinese. Every (task, settings, seed) is a run that is kept in runs/finetune/ and
-not repeated, so that the whole can be spread over several sittings. Scores are those of the best epoch on the dev file.
+MiniLM is the encoder, m3e-small for Chinese. Every (task, settings, seed) is a run that is not repeated: its
+record is kept in docs/results/finetune-runs.jsonl, so that the whole can be spread over days and machines. Scores are
+those of the best epoch on the dev file.
 """
 
 from __future__ import annotations

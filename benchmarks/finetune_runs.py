@@ -1,4 +1,4 @@
-"""Runs of fine-tuning that are kept and not repeated, and how their scores are shown. See benchmarks/finetune.py."""
+"""Runs of fine-tuning whose records are kept, and how their scores are shown. See benchmarks/finetune.py."""
 
 from __future__ import annotations
 
@@ -15,31 +15,39 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
+from seqeval.metrics import f1_score
 
 import harness
 from bertsmith.bundle.folder import TASK_FILE
 from bertsmith.errors import TrainingError
 from bertsmith.finetuning.keeping import Observer
-from bertsmith.finetuning.request import make_request, read_request
+from bertsmith.finetuning.request import make_request
 from bertsmith.finetuning.run import FinetuningRun, finished
-from bertsmith.folders import write_whole
 from bertsmith.jobs.evaluate import evaluate
 from bertsmith.model.memory import keep_freed_memory
 from bertsmith.train.distributed import World
-from bertsmith.train.request import take_up
 from bertsmith.train.signals import listening
+from kept import Kept
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from bertsmith.finetuning.request import Request
+
 ROOT = Path(__file__).resolve().parent.parent
 TASKS = ROOT.parent / "shared" / "data" / "tasks"
-RUNS = ROOT / "runs" / "finetune"
+RUNS = ROOT / "runs" / "finetune"  # where runs are made, and go on if they were stopped
+KEPT = Kept(harness.RESULTS / "finetune-runs.jsonl")
+
+
+def located(name: str) -> Path:
+    """A file of the tasks, or one that was made here."""
+    return ROOT / name if name.startswith("runs/") else TASKS / name
 
 
 @dataclass(frozen=True)
 class Case:
-    """A task with its settings; `test` is a further file to be judged on."""
+    """A task with its settings; `test` is a further file to be judged on; of `paired` ones every answer is kept."""
 
     name: str
     preset: str
@@ -50,29 +58,26 @@ class Case:
     rows: int | None = None
     test: str | None = None
     kind: str | None = None
+    paired: bool = False
     timed_at: float | None = field(default=None, repr=False, compare=False)  # the rate whose run had both threads
 
-    def request(self, seed: int) -> Any:
+    def request(self, seed: int) -> Request:
         """What is asked for."""
         return make_request(
-            self.model,
+            str(ROOT / self.model) if self.model.startswith("runs/") else self.model,
             preset=self.preset or None,
             kind=self.kind,
-            train=TASKS / self.train,
-            dev=TASKS / self.dev,
+            train=located(self.train),
+            dev=located(self.dev),
             rows=self.rows,
             changes={**self.settings, "seed": seed},
         )
 
-    def key(self, seed: int) -> str:
-        """Its folder; settings are part of it."""
+    def key(self, seed: int, *, peer: bool = False) -> str:
+        """Its folder and the name of its record; settings are part of it."""
         changes = "-".join(f"{name.split('.')[-1]}={value:g}" if isinstance(value, int | float) else f"{name}={value}"
                            for name, value in sorted(self.settings.items()))  # fmt: skip
-        return f"{self.name}/{changes or 'default'}/{seed}".replace("+", "-")
-
-    def kept(self, seed: int, *, peer: bool) -> Path:
-        """Where what came of it is."""
-        return RUNS / f"trainer-{self.key(seed)}.json" if peer else RUNS / self.key(seed) / "kept.json"
+        return f"{'trainer-' if peer else ''}{self.name}/{changes or 'default'}/{seed}".replace("+", "-")
 
     def with_rate(self, rate: float) -> Case:
         """The same at another rate."""
@@ -80,23 +85,21 @@ class Case:
 
 
 def run_case(case: Case, seed: int, *, peer: bool = False) -> dict[str, Any]:
-    """What came of one run of ours or of the Trainer's, now or earlier; one of something else is refused."""
-    kept = case.kept(seed, peer=peer)
-    if kept.exists():
-        found: dict[str, Any] = json.loads(kept.read_text())
-        if not peer:
-            take_up(case.request(seed), read_request(kept.parent))
-        if found["case"] != repr(case):
-            raise RuntimeError(f"{kept}: is of {found['case']}, not of {case!r}; remove it")
-        return found
-    print(f"{'Trainer, ' if peer else ''}{case.key(seed)}", flush=True)
-    run = FinetuningRun(case.request(seed), RUNS / case.key(seed), World(), Notes())
-    content = (train_peer if peer else train_ours)(case, run)
-    date = datetime.date.today().isoformat()
-    text = json.dumps({"case": repr(case), "date": date, "threads": torch.get_num_threads(), **content})
-    kept.parent.mkdir(parents=True, exist_ok=True)
-    write_whole(kept, lambda file: file.write(text.encode()))
-    return run_case(case, seed, peer=peer)
+    """The record of one run of ours or of the Trainer's, made now or earlier; one of something else is refused."""
+    key, request = case.key(seed, peer=peer), case.request(seed)
+    decided = {"options": request.options, "settings": request.settings.model_dump(exclude={"checkpoint", "compile"})}
+    asked = json.loads(json.dumps({"case": repr(case), **decided}))
+    found = KEPT.find(key)
+    if found is None:
+        print(key, flush=True)
+        run = FinetuningRun(request, RUNS / case.key(seed), World(), Notes())
+        content = train_peer(run) if peer else train_ours(case, run)
+        date = datetime.date.today().isoformat()
+        found = {"date": date, "threads": torch.get_num_threads(), **content, "asked": asked}
+        KEPT.add(key, found)
+    elif found["asked"] != asked:
+        raise RuntimeError(f"{KEPT.path}: {key} was asked for as {found['asked']}, not as {asked}; remove its line")
+    return found
 
 
 def train_ours(case: Case, run: FinetuningRun) -> dict[str, Any]:
@@ -108,25 +111,39 @@ def train_ours(case: Case, run: FinetuningRun) -> dict[str, Any]:
     done = result.progress
     content: dict[str, Any] = {"scores": result.scores, "seconds": done.seconds, "tokens": done.tokens}
     content["operations"] = run.settings.epochs * run.work.count_operations(run.work.items)
-    content["options"] = json.loads((result.model / TASK_FILE).read_text())["task"]["options"]
+    content["tuned"] = json.loads((result.model / TASK_FILE).read_text())["task"]["options"].get("null_threshold")
     if case.test is not None:
-        content["test"] = evaluate(str(run.folder), data=str(TASKS / case.test))
+        content["test"] = evaluate(str(run.folder), data=str(located(case.test)))
+    content |= judged_otherwise(case, run)
     for name in ("checkpoints", "model", "tensorboard"):
         shutil.rmtree(run.folder / name, ignore_errors=True)
     return content
 
 
-def train_peer(case: Case, run: FinetuningRun) -> dict[str, Any]:
+def judged_otherwise(case: Case, run: FinetuningRun) -> dict[str, Any]:
+    """From the predictions on the dev file: seqeval's F1 for tags, and which answers are right for `paired` cases."""
+    assert run.dev_split is not None
+    lines = (run.folder / "predictions.jsonl").read_text(encoding="utf-8").splitlines()
+    predictions, examples = [json.loads(line) for line in lines], run.dev_split.examples
+    if run.task.kind == "tag":
+        golds = [list(example.tags) for example in examples]
+        return {"seqeval": float(f1_score(golds, [prediction["tags"] for prediction in predictions]))}
+    if case.paired:
+        pairs = zip(predictions, examples, strict=True)
+        return {"right": "".join(str(int(prediction["label"] == example.label)) for prediction, example in pairs)}
+    return {}
+
+
+def train_peer(run: FinetuningRun) -> dict[str, Any]:
     """The Trainer's scores for the same run."""
     from trainer import best_scores
 
-    del case
     return {"scores": best_scores(run)}
 
 
 def run_all(jobs: Sequence[tuple[Case, int]], *, peer: bool = False) -> None:
     """What is not there yet, two at a time with a thread each: that is quicker."""
-    missing = [job for job in jobs if not job[0].kept(job[1], peer=peer).exists()]
+    missing = [job for job in jobs if KEPT.find(job[0].key(job[1], peer=peer)) is None]
     if len(missing) > 1:
         with ProcessPoolExecutor(2, multiprocessing.get_context("spawn"), initializer=_with_one_thread) as pool:
             list(pool.map(partial(_run_job, peer=peer), missing))
@@ -240,9 +257,3 @@ def scores_row(case: Case, measures: Sequence[str], options: Any) -> str:
         for of in ("scores", "test")[: 1 if case.test is None else 2]
     ]
     return f"| {case.name} | {settings_of(case)} | {' | '.join([*cells, '–'][:2])} | {cost(case)} |"
-
-
-def predictions_of(case: Case, seed: int) -> list[dict[str, Any]]:
-    """What a run said of the dev file."""
-    lines = (RUNS / case.key(seed) / "predictions.jsonl").read_text(encoding="utf-8").splitlines()
-    return [json.loads(line) for line in lines]

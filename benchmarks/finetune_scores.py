@@ -9,11 +9,8 @@ from itertools import combinations
 from typing import TYPE_CHECKING, Any
 
 import harness
-from bertsmith.finetuning.keeping import Observer
-from bertsmith.finetuning.run import FinetuningRun
 from bertsmith.folders import write_whole
 from bertsmith.tasks.scores import paired_bootstrap
-from bertsmith.train.distributed import World
 from finetune_runs import (
     COST,
     ROOT,
@@ -25,7 +22,6 @@ from finetune_runs import (
     minutes,
     number_of_seeds,
     page,
-    predictions_of,
     run_all,
     run_case,
     scores_row,
@@ -142,7 +138,6 @@ def conll(options: Any) -> int:
 
 def chinese(options: Any) -> int:
     """Chinese sets with m3e-small."""
-    from seqeval.metrics import f1_score
 
     def case(name: str, preset: str, train: str, dev: str, **more: Any) -> Case:
         return Case(name, preset, train, dev, model="m3e-small", **more)
@@ -170,11 +165,7 @@ def chinese(options: Any) -> int:
         scores = several(one, options)
         rows.append(scores_row(one, measures, options))
         if one.preset in ("weibo", "resume"):
-            run = FinetuningRun(one.request(0), RUNS / "none", World(), Observer())
-            assert run.dev_split is not None
-            golds = [list(example.tags) for example in run.dev_split.examples]
-            guesses = [prediction["tags"] for prediction in predictions_of(one, 0)]
-            theirs = float(f1_score(golds, guesses))
+            theirs = run_case(one, 0)["seqeval"]
             same = abs(theirs - scores[0]["f1"]) < 1e-9
             verdicts.append(
                 (f"{one.name}: F1 as seqeval has it", "equal", f"{scores[0]['f1']:.6f}, {theirs:.6f}", same)
@@ -208,7 +199,7 @@ def answers(options: Any) -> int:
         rows.append(scores_row(case, measures, options))
         if case.name == "squad2":
             number = number_of_seeds([case], options)
-            tuned = [run_case(case, seed)["options"]["null_threshold"] for seed in range(number)]
+            tuned = [run_case(case, seed)["tuned"] for seed in range(number)]
             note = f"Thresholds for no answer on squad2: {', '.join(f'{each:.2f}' for each in tuned)}."
     about = (
         "Answers with MiniLM, dev scores in percent by the official rules, of the best epoch; squad-v2 with the "
@@ -223,7 +214,8 @@ def answers(options: Any) -> int:
 
 def long(options: Any) -> int:
     """Six ways to read a text that is too long."""
-    joined = RUNS / "movie-reviews.tsv"
+    together = "runs/finetune/movie-reviews.tsv"
+    joined = ROOT / together
     if not joined.exists():
         joined.parent.mkdir(parents=True, exist_ok=True)
         parts = [(TASKS / f"long/movie_reviews/{name}.tsv").read_bytes() for name in ("dev", "test")]
@@ -243,21 +235,14 @@ def long(options: Any) -> int:
         for pool in ("max", "mean", "attention")
     }
     cases = {
-        name: Case(f"long-{name.replace(', ', '-')}", "", "long/movie_reviews/train.tsv", str(joined),
-                   {**base, **change}, rows=600, kind="classify")
+        name: Case(f"long-{name.replace(', ', '-')}", "", "long/movie_reviews/train.tsv", together,
+                   {**base, **change}, rows=600, kind="classify", paired=True)
         for name, change in modes.items() if options.only in name
     }  # fmt: skip
-    golds = [line.split("\t")[0] for line in joined.read_text(encoding="utf-8").splitlines()]
     rows, correct = [], {}
     for name, case in cases.items():
         scores = several(case, options, beside=list(cases.values()))
-        right = [
-            [
-                float(prediction["label"] == gold)
-                for prediction, gold in zip(predictions_of(case, seed), golds, strict=True)
-            ]
-            for seed in range(len(scores))
-        ]
+        right = [[int(one) for one in run_case(case, seed)["right"]] for seed in range(len(scores))]
         correct[name] = [statistics.fmean(each) for each in zip(*right, strict=True)]
         rows.append((name, shown(scores, "accuracy"), cost(case)))
     lines = [f"| mode | accuracy | against head, 95% | p | {COST[0]} |", "|---|---|---|---|---|"]
@@ -306,7 +291,7 @@ def worth(options: Any) -> int:
             continue
         metric = case.request(0).options["metric"]
         both = [
-            replace(case, name=f"worth-{mark}-{case.name}-{kind}", model=str(model))
+            replace(case, name=f"worth-{mark}-{case.name}-{kind}", model=str(model.relative_to(ROOT)))
             for kind, model in (("fresh", fresh), ("pretrained", MINI))
         ]
         cases += both

@@ -63,19 +63,27 @@ def take_turns(
     return seconds, peaks
 
 
+def peak_shares(operations: float, seconds: Sequence[float], peaks: Sequence[Peak]) -> list[float]:
+    """Shares of the peak, round by round against the peak of the same round."""
+    return [operations / time / peak.flops for time, peak in zip(seconds, peaks, strict=True)]
+
+
 def peak_share(operations: float, seconds: Sequence[float], peaks: Sequence[Peak]) -> float:
-    """Share of the peak, round by round against the peak of the same round; the median."""
-    pairs = zip(seconds, peaks, strict=True)
-    return statistics.median(operations / time / peak.flops for time, peak in pairs)
+    """The median of those."""
+    return statistics.median(peak_shares(operations, seconds, peaks))
 
 
 def describe_peaks(peaks: Sequence[Peak]) -> str:
     """The median of the rounds' peaks and their range."""
     rates = [peak.flops / 1e9 for peak in peaks]
+    return f"{statistics.median(rates):.0f} GFLOP/s ({min(rates):.0f}–{max(rates):.0f}), the best of {peak_shapes()}"
+
+
+def peak_shapes() -> str:
+    """The products that the peak is measured by."""
     from bertsmith.train.speed import PEAK_SHAPES
 
-    shapes = ", ".join(f"{name} {'×'.join(map(str, shape))}" for name, shape in PEAK_SHAPES.items())
-    return f"{statistics.median(rates):.0f} GFLOP/s ({min(rates):.0f}–{max(rates):.0f}), the best of {shapes}"
+    return ", ".join(f"{name} {'×'.join(map(str, shape))}" for name, shape in PEAK_SHAPES.items())
 
 
 def no_products(peaks: Sequence[Peak] | None = None) -> str:

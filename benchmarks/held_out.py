@@ -2,8 +2,8 @@
 
 The data: en-general and en-web of ../shared/data with BERT's own vocabulary of 30,522. The held-out set: its held-out
 documents as full-length text of up to 128 tokens without pairs, 15% of the pieces masked, always the same; that is how
-`run_mlm` trains, and what neither of our recipes trains on. A finished run is kept in runs/comparisons/ and not
-repeated.
+`run_mlm` trains, and what neither of our recipes trains on. What came of a finished run is kept in
+docs/results/comparison-runs.jsonl and not repeated.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ from bertsmith.pretraining.request import make_request
 from bertsmith.pretraining.run import PretrainingRun
 from bertsmith.train.checkpoint import Progress
 from bertsmith.train.distributed import World
+from kept import Kept
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -42,7 +43,8 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).resolve().parent.parent
 CORPORA = ROOT.parent / "shared" / "data" / "corpus"
 FILES = [str(CORPORA / name) for name in ("en-general.jsonl", "en-web.jsonl")]
-KEPT = ROOT / "runs" / "comparisons"
+HERE = ROOT / "runs" / "comparisons"
+RECORDS = Kept(harness.RESULTS / "comparison-runs.jsonl")
 SIZE = "mini"
 LENGTH = 128
 
@@ -50,7 +52,7 @@ LENGTH = 128
 @cache
 def data_folder() -> Path:
     """The shards; built once, and kept beside the runs."""
-    folder = KEPT / "shards"
+    folder = HERE / "shards"
     build_shards(FILES, open_tokenizer("minilm"), folder, workers=2)
     return folder
 
@@ -58,7 +60,7 @@ def data_folder() -> Path:
 @cache
 def _batches(length: int) -> list[list[torch.Tensor]]:
     """Made once and kept: runs of different days are compared on the same."""
-    path = KEPT / ("held-out.npz" if length == LENGTH else f"held-out-{length}.npz")
+    path = HERE / ("held-out.npz" if length == LENGTH else f"held-out-{length}.npz")
     if not path.exists():
         made = {f"{number}.{column}": array for number, batch in enumerate(_make_batches(length))
                 for column, array in enumerate(batch)}  # fmt: skip
@@ -91,17 +93,15 @@ def held_out_loss(model: MaskedLM | PreTrainingModel, length: int = LENGTH) -> f
     return total / count
 
 
-def kept(name: str, run: Callable[[], dict[str, Any]], asked: Any = None) -> dict[str, Any]:
+def kept(name: str, run: Callable[[], dict[str, Any]], asked: Any) -> dict[str, Any]:
     """What a run gave, now or earlier; one that was asked for otherwise is refused, so that no page shows it."""
-    path, asked = KEPT / f"{name}.json", json.loads(json.dumps(asked))
-    if not path.exists():
-        KEPT.mkdir(parents=True, exist_ok=True)
-        text = json.dumps({**run(), "asked": asked, "date": datetime.date.today().isoformat()})
-        write_whole(path, lambda file: file.write(text.encode()))
-    found: dict[str, Any] = json.loads(path.read_text())
-    if found.get("asked") != asked:
-        raise SystemExit(f"{path}: was made with other settings; remove it to make it again")
-    found.setdefault("date", datetime.date.fromtimestamp(path.stat().st_mtime).isoformat())
+    asked = json.loads(json.dumps(asked))
+    found = RECORDS.find(name)
+    if found is None:
+        found = {**run(), "asked": asked, "date": datetime.date.today().isoformat()}
+        RECORDS.add(name, found)
+    if found["asked"] != asked:
+        raise SystemExit(f"{RECORDS.path}: {name} was made with other settings; remove its line to make it again")
     return found
 
 
@@ -118,7 +118,7 @@ def settings_of(recipe: str, changes: dict[str, Any]) -> dict[str, Any]:
 def prepare(recipe: str, total: int, changes: dict[str, Any]) -> Loop:
     """A run of ours, ready for its first step."""
     request = make_request(data_folder(), size=SIZE, recipe=recipe, changes=changes)
-    return PretrainingRun(request, KEPT / "none", World(), Observer()).make_loop(total)
+    return PretrainingRun(request, HERE / "none", World(), Observer()).make_loop(total)
 
 
 def step_operations(recipe: str, changes: dict[str, Any]) -> str:

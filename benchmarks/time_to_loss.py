@@ -16,6 +16,7 @@ from functools import partial
 from typing import Any
 
 import torch
+import transformers
 
 import harness
 import run_mlm
@@ -75,7 +76,8 @@ def main() -> int:
     arguments.add_argument("--only", choices=["clock", "peer", "faithful", "modern"], help="one part, for a sitting")
     options = arguments.parse_args()
     keep_freed_memory()
-    measured = kept("clock", lambda: measure_clock(options.rounds))
+    sides = [settings_of("faithful", FAITHFUL), settings_of("modern", MODERN)]
+    measured = kept("clock", lambda: measure_clock(options.rounds), sides)
     clock = measured["clock"]
     peer = min((name for name in clock if name.startswith("transformers")), key=lambda name: clock[name])
     peer_steps = round(60 * MINUTES / clock[peer])
@@ -83,7 +85,7 @@ def main() -> int:
     if options.only in (None, "peer"):
         for rate in PEAK_RATES:
             results[f"transformers, peak rate {rate:g}"] = kept(
-                f"peer-{rate:g}", partial(run_peer, rate, peer_steps), peer_steps
+                f"peer-{rate:g}", partial(run_peer, rate, peer_steps), [peer_steps, transformers.__version__]
             )
     if options.only in (None, "faithful"):
         steps = round(60 * MINUTES / clock["faithful"])
