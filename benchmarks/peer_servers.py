@@ -92,6 +92,11 @@ class Server:
             self.process.kill()
             self.process.wait()
 
+    @property
+    def address(self) -> str:
+        """Where it answers."""
+        return f"http://127.0.0.1:{self.port}"
+
     def resident(self) -> float:
         """MiB in memory."""
         lines = Path(f"/proc/{self.pid}/status").read_text().splitlines()
@@ -119,7 +124,7 @@ class Server:
             if self.process.poll() is not None:
                 break
             try:
-                with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/health", timeout=2):
+                with urllib.request.urlopen(f"{self.address}/health", timeout=2):
                     return
             except OSError:
                 time.sleep(0.1)

@@ -2,7 +2,7 @@
 
 `KINDS` has a kind of misbehaviour each: what it does, and how it must end for the client. All are coroutines over raw
 sockets on 127.0.0.1 and end by themselves: whoever waits for a server waits at most `PATIENCE` seconds.
-The server must have been told `sending=1` seconds and a body of at most 4 MiB.
+The server must have been told `Target.sending` seconds, and a body of at most 4 MiB.
 """
 
 from __future__ import annotations
@@ -30,15 +30,17 @@ _PART = 2**16
 _FEW_TEXTS = 6  # of a request that is left in the middle of its answer
 _PIECES = 100_000  # of a text whose answer is larger than what the system keeps for a connection
 _WINDOW = 2**16
+_SLOW_READS = 100  # of a large answer, in the time that the server was told: it has more parts than that
 
 
 @dataclass(frozen=True)
 class Target:
-    """Where to ask, and what is right: short texts and their vectors."""
+    """Where to ask, and what is right: short texts and their vectors; `sending` is the server's own limit."""
 
     port: int
     texts: list[str]
     vectors: np.ndarray
+    sending: float = 1.0
 
     def head(self, length: int | None = None) -> bytes:
         """Of a request; without a length, its body is to come in chunks."""
@@ -80,8 +82,11 @@ class Tally:
     failures: list[str] = field(default_factory=list)  # of the well-behaved client
 
 
-async def misbehave(target: Target, number: int, at_once: int) -> Tally:
-    """So many clients, kind after kind, at most `at_once` together, and a well-behaved one all the while."""
+async def misbehave(target: Target, number: int, at_once: int, on_tenth: Callable[[], object] = lambda: None) -> Tally:
+    """So many clients, kind after kind, at most `at_once` together, and a well-behaved one all the while.
+
+    `on_tenth` is called each time that another tenth of them has begun.
+    """
     tally = Tally()
     places = asyncio.Semaphore(at_once)
     over = asyncio.Event()
@@ -101,6 +106,8 @@ async def misbehave(target: Target, number: int, at_once: int) -> Tally:
         for count in range(number):
             await places.acquire()
             group.create_task(one(KINDS[count % len(KINDS)]))
+            if 10 * (count + 1) // number > 10 * count // number:
+                on_tenth()
     over.set()
     await good
     return tally
@@ -300,7 +307,7 @@ async def _ask_for_much(target: Target, line: _Line) -> None:
 async def _read_slowly(target: Target, line: _Line) -> str:
     """A large answer through a small window, in small parts: longer than a request may take to come."""
     await _ask_for_much(target, line)
-    status, body = await line.answer(size=_WINDOW, pause=0.01)
+    status, body = await line.answer(size=_WINDOW, pause=target.sending / _SLOW_READS)
     if status != 200:
         return str(status)
     (pieces,) = json.loads(body)
@@ -309,10 +316,20 @@ async def _read_slowly(target: Target, line: _Line) -> str:
 
 @_with_a_line
 async def _never_read(target: Target, line: _Line) -> str:
-    """What has come by the time is read then: the rest must be missing."""
+    """What has come by the time is read then: the rest must be missing. The server looks twice before it acts."""
     await _ask_for_much(target, line)
-    await asyncio.sleep(5.0)
+    await asyncio.sleep(2 * target.sending + 3.0)
     return await line.end()
+
+
+@_with_a_line
+async def _huge_head(target: Target, line: _Line) -> str:
+    async def pour() -> None:
+        await line.send(target.head(10)[:-2] + b"x: ")
+        for _ in range(HUGE // _PART):
+            await line.send(b"x" * _PART)
+
+    return await _while(pour(), line.end())
 
 
 @_with_a_line
@@ -373,6 +390,7 @@ KINDS = (
     Kind("leaves in the middle of the answer", _leave_in_the_answer, ("left",)),
     Kind("reads a large answer slowly", _read_slowly, ("200",)),
     Kind("does not read a large answer", _never_read, ("cut off in an answer", "reset")),
+    Kind("sends a head of 100 MB", _huge_head, ("431, closed",)),
     Kind("sends 100 MB, and says so", _huge, ("413, closed",)),
     Kind("sends 100 MB in chunks", _huge_in_chunks, ("413, closed",)),
     Kind("does not speak HTTP", _no_http, ("400, closed",)),

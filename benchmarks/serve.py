@@ -27,6 +27,7 @@ import numpy as np
 import torch
 
 import bertsmith
+import figures
 import harness
 import peer_servers
 import rough_clients
@@ -45,11 +46,12 @@ loopback. The servers take turns; those whose turn it is not are stopped (SIGSTO
 when it is answered. Open loop: requests arrive at random (Poisson) whatever the answers do, and their time counts
 from when they were due. Every answer is parsed and its vector compared with the library's."""
 OVERLOAD = """Requests arrive at random, three times as many as 64 clients in a closed loop got answered. Every answer
-is compared with the library's vector. Before and after, one short request every 100 ms shows the normal latency."""
+is compared with the library's vector. Before and after, one short request every 100 ms shows the normal latency.
+It is one run."""
 ROUGH = """Clients misbehave in rotation while a well-behaved one asks, is answered, and checks every vector. The server
 has `--limit sending=1`; how each kind must end is in the table. A client that is told to come back later (429), as many
 large requests at once may be, does so, and misbehaves then. Sockets and memory are counted after a first round of the
-same, and two seconds after the end."""
+same, and two seconds after the end. It is one run."""
 
 CLIENTS = (1, 4, 16, 64, 256)
 MAIN = 64  # clients at which the targets are judged
@@ -112,12 +114,18 @@ class Row:
         """For a table."""
         middle = statistics.median
         return (
-            f"{middle(self.rates):.0f} | {1000 * middle(self.p50):.0f} | {1000 * middle(self.p99):.0f} | "
+            f"{_range(self.rates)} | {1000 * middle(self.p50):.0f} | {_range([1000 * time for time in self.p99])} | "
             f"{self.refused} | {self.errors} | {middle(self.generator):.1%}"
         )
 
 
+def _range(values: Sequence[float]) -> str:
+    """Median and range, as whole numbers."""
+    return f"{statistics.median(values):.0f} ({min(values):.0f}–{max(values):.0f})"
+
+
 Rows = dict[tuple[str, str], Row]  # by setting and server
+Verdicts = list[tuple[str, str, str, bool]]
 
 
 def load(options: argparse.Namespace) -> int:
@@ -182,7 +190,7 @@ def _open_loops(work: Work, running: Sequence[Server], rows: Rows, seconds: floa
 def _report_load(options: argparse.Namespace, work: Work, rows: Rows, offline: Sequence[float]) -> int:
     main = {server: row for (setting, server), row in rows.items() if setting == f"clients: {MAIN}"}
     ours = main["bertsmith"]
-    share = statistics.median(rate / alone for rate, alone in zip(ours.rates, offline, strict=True))
+    share = harness.ratio_interval(offline, ours.rates)  # of rates, not of times: ours over the engine's
     generator = statistics.median(ours.generator) / options.threads
     mine = [row for (_, server), row in rows.items() if server == "bertsmith"]
     errors, refused = sum(row.errors for row in mine), sum(row.refused for row in mine)
@@ -191,8 +199,9 @@ def _report_load(options: argparse.Namespace, work: Work, rows: Rows, offline: S
         (
             f"throughput with {MAIN} clients beside the engine offline",
             f"at least {OFFLINE_SHARE:.0%}",
-            f"{share:.0%}; the generator took {generator:.1%} of {options.threads} core(s)",
-            share >= OFFLINE_SHARE,
+            f"{share[0]:.0%} ({share[1]:.0%}–{share[2]:.0%}); the generator took {generator:.1%} of {options.threads} "
+            "core(s)",
+            share[0] >= OFFLINE_SHARE,
         ),
         ("errors and refusals (429) of bertsmith", "none", f"{errors} and {refused}", errors == refused == 0),
         ("vectors equal to the library's", "1e-4", f"{worst:.1e}", worst <= 1e-4),
@@ -220,7 +229,8 @@ def _report_load(options: argparse.Namespace, work: Work, rows: Rows, offline: S
         *LOAD.splitlines(),
         "",
         f"{len(lengths)} texts, {statistics.mean(lengths):.1f} tokens on average ({min(lengths)} to {max(lengths)}), "
-        f"threads for each server: {options.threads}, rounds: {options.rounds}; medians over rounds. The engine "
+        f"threads for each server: {options.threads}, rounds: {options.rounds}; medians over rounds, and the least and "
+        "the most of a round in brackets. The engine "
         f"offline: {harness.spread(offline)} texts a second. Refusals (429) and errors (all else that is not a right "
         "vector) are of all rounds.",
         "",
@@ -251,8 +261,11 @@ def overload(options: argparse.Namespace) -> int:
                     Phase("steady", 10.0, rate=10.0),
                 )
             rested = server.resident()
-    during = memory.seen[round(_LOOKS * before) : -round(_LOOKS * after.phase.seconds)]  # the storm alone
-    return _report_overload(options, capacity, (calm, storm, after), during, rested)
+            own = figures.verdicts_of(figures.read_figures(server.address), server.log)
+    first = round(_LOOKS * before)
+    during = memory.seen[first : -round(_LOOKS * after.phase.seconds)]  # the storm alone
+    around = statistics.median(memory.seen[:first]), rested
+    return _report_overload(options, capacity, (calm, storm, after), during, around, own)
 
 
 _LOOKS = 4  # a second
@@ -294,7 +307,8 @@ def _report_overload(
     capacity: float,
     results: tuple[Result, Result, Result],
     memory: Sequence[float],
-    rested: float,
+    around: tuple[float, float],  # memory before the storm, and at the end
+    own: Verdicts,
 ) -> int:
     calm, storm, after = results
     usual = percentile(calm.good, 0.5)
@@ -316,7 +330,8 @@ def _report_overload(
         (
             "memory, last quarter over second quarter",
             f"at most {FLAT}×",
-            f"{late / early:.3f}× ({early:.0f} to {late:.0f} MiB, at most {max(memory):.0f}; {rested:.0f} at rest)",
+            f"{late / early:.3f}× ({early:.0f} to {late:.0f} MiB, at most {max(memory):.0f}; {around[0]:.0f} before "
+            f"the storm, {around[1]:.0f} at rest after it)",
             late / early <= FLAT,
         ),
         (
@@ -331,6 +346,7 @@ def _report_overload(
             f"{storm.throughput / capacity:.0%}",
             storm.throughput >= STILL_DONE * capacity,
         ),
+        *own,
     ]
     shown = ", ".join(f"{status}: {count:,}" for status, count in statuses.most_common())
     lines = [
@@ -359,10 +375,15 @@ def rough(options: argparse.Namespace) -> int:
             time.sleep(2)
             before = server.sockets(), server.resident()
             began = time.perf_counter()
-            tally = asyncio.run(rough_clients.misbehave(target, number, options.at_once))
+            memory: list[float] = []  # at each tenth
+            look = lambda: memory.append(server.resident())  # noqa: E731
+            tally = asyncio.run(rough_clients.misbehave(target, number, options.at_once, look))
             seconds = time.perf_counter() - began
             time.sleep(2)
             after = server.sockets(), server.resident()
+            counted = figures.read_figures(server.address)
+            own = figures.verdicts_of(counted, server.log)
+    left = counted.with_status("499")
     ends = [(kind, tally.ends[kind.what]) for kind in rough_clients.KINDS]
     wrong = sum(count for kind, counts in ends for end, count in counts.items() if end not in kind.right)
     times = sorted(tally.seconds)
@@ -382,6 +403,8 @@ def rough(options: argparse.Namespace) -> int:
             f"{after[1] / before[1]:.3f}× ({cold:.0f} MiB when new, {before[1]:.0f} before, {after[1]:.0f} after)",
             after[1] / before[1] <= FLAT,
         ),
+        ("requests whose client had left (499), by the server's own count", "some", f"{left:,}", left > 0),
+        *own,
     ]
     table = [
         f"| {kind.what} | {' or '.join(kind.right)} | {sum(counts.values()):,} | "
@@ -394,7 +417,8 @@ def rough(options: argparse.Namespace) -> int:
         "",
         f"{number:,} clients, at most {options.at_once} at once, in {seconds:.0f} seconds; threads: {options.threads}. "
         f"The well-behaved client's answers took {percentile(times, 0.5) * 1000:.0f} ms (p50) and "
-        f"{percentile(times, 0.99) * 1000:.0f} ms (p99).",
+        f"{percentile(times, 0.99) * 1000:.0f} ms (p99). The server's memory after each tenth of the clients: "
+        f"{', '.join(f'{size:.0f}' for size in memory)} MiB.",
         "",
         "| a client that | must see | clients | saw |",
         "|---|---|---|---|",

@@ -18,13 +18,27 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from typing import BinaryIO
 
-__all__ = ["flush", "naming_full_disks", "new_folder", "refuse_existing", "remove_unfinished", "write_whole"]
+__all__ = [
+    "flush",
+    "naming_full_disks",
+    "new_folder",
+    "refuse_existing",
+    "refuse_same",
+    "remove_unfinished",
+    "write_whole",
+]
 
 
 def refuse_existing(folder: Path) -> None:
     """Nothing is ever written over: long work may ask this before it begins."""
     if folder.exists():
         raise InputError(f"{folder}: exists already; name a new folder, or remove it first")
+
+
+def refuse_same(name: str, output: Path) -> None:
+    """What is read is never written over, by whatever name it is called; `-` is no file."""
+    if name != "-" and output.exists() and Path(name).exists() and output.samefile(name):
+        raise InputError(f"{output}: is the input itself and would be replaced; name another output")
 
 
 @contextmanager

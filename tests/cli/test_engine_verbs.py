@@ -428,6 +428,31 @@ def test_a_column_that_is_named_alone_is_no_pair(run, models, tmp_path):
     np.testing.assert_allclose(np.load("two.npy"), ours(models).embed([("the river", "was good")]), atol=1e-6)
 
 
+@pytest.mark.parametrize("pair", ["pair", "sentence2"])
+def test_a_second_text_that_comes_late_is_refused_and_not_ignored(run, tmp_path, pair):
+    write_json_lines(tmp_path / "a.jsonl", [{"text": "the river"}, {"text": "was"}, {"text": "good", pair: "anna"}])
+    code, _, err = run("embed ENCODER --input a.jsonl --output v.npy")
+    assert code == 2
+    assert f"a.jsonl, line 3: column '{pair}' is a second text, and the first row has none" in err
+    assert not (tmp_path / "v.npy").exists()
+    assert run("embed ENCODER --input a.jsonl --output v.npy --column text=text")[0] == 0, "nobody asked for pairs"
+
+
+@pytest.mark.parametrize(
+    "line", ["embed ENCODER --input a.jsonl --output", "predict CLASSIFY --input a.jsonl --output"]
+)
+@pytest.mark.parametrize("name", ["a.jsonl", "./a.jsonl", "link.jsonl"])
+def test_the_input_is_never_written_over(run, tmp_path, line, name):
+    write_json_lines(tmp_path / "a.jsonl", [{"text": "the river"}])
+    (tmp_path / "link.jsonl").symlink_to("a.jsonl")
+    before = (tmp_path / "a.jsonl").read_bytes()
+    code, _, err = run(f"{line} {name}")
+    assert code == 2
+    assert f"{name.removeprefix('./')}: is the input itself" in err
+    assert (tmp_path / "a.jsonl").read_bytes() == before
+    assert run(f"{line} b.jsonl")[0] == 0
+
+
 def test_a_pipe_is_read_once(run, tmp_path):
     os.mkfifo(tmp_path / "pipe.txt")
     writer = threading.Thread(target=lambda: (tmp_path / "pipe.txt").write_text("the river\nwas good\n"))

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import json
 import re
+import select
 import socket
 import time
 from typing import TYPE_CHECKING, Any
@@ -86,6 +87,15 @@ def test_only_the_page_and_health_are_open(locked: TestClient):
     for path in ("/health/", "/page", "/page/../info", "/Health", "/info/"):
         assert locked.get(path, follow_redirects=False).status_code in (401, 404), path
     assert locked.get("/page/../info").json()["error"]["type"] in ("unauthorized", "not_found")
+
+
+def test_those_who_watch_a_service_may_ask_for_the_head_alone(locked: TestClient):
+    for path in ("/", "/health"):
+        answer, whole = locked.head(path), locked.get(path)
+        assert answer.status_code == 200
+        assert answer.headers["content-type"] == whole.headers["content-type"]
+    assert locked.head("/info").status_code == 401
+    assert "head" not in locked.app.openapi()["paths"]["/health"]
 
 
 def test_every_answer_has_the_headers_that_protect_a_browser(locked: TestClient):
@@ -252,6 +262,76 @@ def test_a_second_head_that_does_not_come_ends_the_connection_too(service):
         assert status(read_answer(one)) == 200
         one.sendall(b"POST /embed HTTP/1.1\r\nhost: ")
         assert is_closed(one)
+
+
+def pour(one: socket.socket, part: bytes, most: int) -> int:
+    """Send the same again and again; how many bytes went until the server had enough."""
+    sent = 0
+    with contextlib.suppress(ConnectionError):
+        while sent < most and not select.select([one], [], [], 0)[0]:
+            sent += one.send(part)
+    return sent
+
+
+HEAD_LIMIT = 2**16
+ENDLESS = {
+    "an address": (b"GET /", b"a" * 1000),
+    "one field": (b"GET / HTTP/1.1\r\nx: ", b"a" * 1000),
+    "the name of a field": (b"GET / HTTP/1.1\r\n", b"a" * 1000),
+    "many fields": (b"GET / HTTP/1.1\r\n", b"x: y\r\n" * 100),
+    "lines before a request": (b"", b"\r\n" * 500),
+}
+
+
+@pytest.mark.parametrize("what", ENDLESS)
+def test_a_head_without_end_is_refused(service, what: str):
+    """At once, and not when its time is over: in that a client could send gigabytes."""
+    start, part = ENDLESS[what]
+    with connected(service[1]) as one:
+        one.sendall(start)
+        assert pour(one, part, 2**25) < 2**25, "the system's own queues hold some megabytes"
+        answer = read_answer(one)
+        assert status(answer) == 431
+        assert json.loads(answer.partition(b"\r\n\r\n")[2])["error"]["message"].startswith("the head is larger than")
+        assert is_closed(one)
+
+
+@pytest.mark.parametrize("start", [b"0\r\nx: ", b"0\r\n", b"5;"])
+def test_fields_after_a_body_have_no_more_room(service, start: bytes):
+    part = b"x: y\r\n" * 100 if start == b"0\r\n" else b"a" * 1000
+    with connected(service[1]) as one:
+        one.sendall(head("transfer-encoding: chunked") + start)
+        pour(one, part, 2**25)
+        assert read_answer(one) == b"", "not even that it took too long"
+
+
+@pytest.mark.parametrize("size", [1000, 2**18])
+def test_a_head_is_counted_anew_for_every_request_and_a_body_is_none_of_it(service, size: int):
+    """Heads and bodies of nearly all that is allowed, end to end on one connection, in parts of any size."""
+    body = BODY.ljust(49_000)
+    request = head(f"x: {'a' * (HEAD_LIMIT - 200)}", f"content-length: {len(body)}") + body
+    with connected(service[1]) as one:
+        sent = request * 4
+        for start in range(0, len(sent), size):
+            one.sendall(sent[start : start + size])
+        found = b""
+        while found.count(b"HTTP/1.1 ") < 4 or not found.endswith(b"]]"):
+            more = one.recv(65536)
+            assert more, found[:200]
+            found += more
+        assert found.count(b"HTTP/1.1 200 OK\r\n") == 4
+        one.sendall(request.replace(b"host: a", b"host: " + b"a" * 300))
+        assert status(read_answer(one)) == 431
+
+
+def test_a_head_that_is_too_large_takes_no_answer_from_the_request_before_it(service, gate):
+    """It would come first, as if it were the other's."""
+    held = gate()
+    with connected(service[1]) as one:
+        one.sendall(head(f"content-length: {len(BODY)}") + BODY)
+        assert held.reached.wait(SECONDS)
+        one.sendall(b"GET / HTTP/1.1\r\nx: " + b"a" * 2 * HEAD_LIMIT)
+        assert read_answer(one) == b""
 
 
 H2C = (

@@ -590,3 +590,12 @@ def test_long_texts_are_read_away_from_the_event_loop(client: TestClient, monkey
         assert client.post(path, json=body).status_code == 200
         assert threads
         assert all(name.startswith("aside") for name in threads.values()), (path, threads)
+
+
+@pytest.mark.parametrize("path", ["/embed", "/v1/embeddings", "/"])
+@pytest.mark.parametrize("kind", [None, "text/plain", "application/x-www-form-urlencoded"])
+def test_a_body_that_is_not_called_json_is_told_which_header_to_send(client: TestClient, path: str, kind: str | None):
+    headers = {} if kind is None else {"content-type": kind}
+    answer = client.post(path, content=b'{"inputs": "anna", "input": "anna"}', headers=headers)
+    assert answer.status_code == 422
+    assert answer.json()["error"]["message"].endswith("send it with the header Content-Type: application/json")

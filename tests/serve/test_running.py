@@ -110,6 +110,13 @@ def test_a_port_that_is_taken_is_said_before_models_are_loaded(monkeypatch, caps
     assert re.fullmatch(rf"bertsmith: 127\.0\.0\.1:{port}: cannot listen there \(.*in use\); name another.*", said[-1])
 
 
+def test_the_port_that_is_shown_for_0_is_the_one_that_is_used(monkeypatch, capsys):
+    port = told(monkeypatch, "minilm", "--port", "0")["port"]
+    assert port > 0
+    assert f"http://127.0.0.1:{port}" in capsys.readouterr().err
+    socket.create_server(("127.0.0.1", port)).close()
+
+
 @pytest.mark.parametrize(
     "arguments", [["--host", "a" * 80], ["--host", "no.such.host.invalid"], ["--port", "99999"], ["--port", "-1"]]
 )

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 
 from absence import absent
-from schemathesis_run import NARROWER, POSTS, configuration
+from schemathesis_run import NARROWER, POSTS, configuration, fewest_good
 from serve.conftest import listening
 
 if TYPE_CHECKING:
@@ -23,6 +24,13 @@ EXAMPLES = 12  # valid, and as many broken ones, of each route
 def address(make_app: Callable[..., FastAPI]) -> Iterator[str]:
     with listening(make_app()) as port:
         yield f"http://127.0.0.1:{port}"
+
+
+def test_a_route_that_only_refused_is_found():
+    answers = {"/a": Counter({"200": 3, "422": 9}), "/b": Counter({"422": 9}), "/c": Counter({"200": 1})}
+    asked = {"/a": True, "/b": True, "/c": False}
+    assert fewest_good(answers, asked, body=True) == (0, "/b")
+    assert fewest_good(answers, {**asked, "/d": False}, body=False) == (0, "/d"), "never asked"
 
 
 def test_no_request_made_from_the_schema_finds_a_fault(address: str):

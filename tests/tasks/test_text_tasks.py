@@ -42,6 +42,13 @@ def test_columns_are_found_by_their_usual_names(tmp_path):
     assert (found.text, found.pair, found.label, found.place.line) == ("a", "b", "x", 2)
 
 
+def test_a_second_text_that_comes_late_is_refused_by_its_line(tmp_path):
+    rows = [{"text": "a", "label": "x"}, {"text": "b", "text_b": "c", "label": "y"}]
+    path = write_json_lines(tmp_path / "a.jsonl", rows)
+    with pytest.raises(DataError, match=r"a\.jsonl, line 2: column 'text_b'"):
+        list(Classify.of({}).read(str(path)))
+
+
 def test_a_numbered_label_says_nothing_of_a_file_that_has_none(tmp_path):
     """As GLUE's CoLA: no header where it is trained, a header in the file that is to be predicted."""
     path = write_table(tmp_path / "test.tsv", ("index", "sentence"), [("0", "a"), ("1", "b")])

@@ -35,7 +35,7 @@ def serve(
     host
         The address to listen on; this machine alone, if nothing is said.
     port
-        The port to listen on.
+        The port to listen on; 0 for any that is free, which is then shown.
     token
         A bearer token that every request must carry; the environment variable BERTSMITH_TOKEN does the same, and does
         not show in the list of processes.
@@ -51,12 +51,14 @@ def serve(
         Log every request.
     """
     from bertsmith.errors import InputError
+    from bertsmith.jobs.serve import find_port
     from bertsmith.jobs.serve import serve as job
 
     if not models:
         raise InputError("which models? As in: bertsmith serve minilm")
     if int8:
         note_on_int8()
+    port = find_port(host, port)
     print_note(f"loading {', '.join(models)}; then at http://{host}:{port}")
     job(
         models,

@@ -13,7 +13,7 @@ import torch
 from bertsmith.bundle.folder import write_bundle
 from bertsmith.bundle.resolve import load_bundle
 from bertsmith.errors import DataError, InputError
-from bertsmith.folders import refuse_existing, write_whole
+from bertsmith.folders import refuse_existing, refuse_same, write_whole
 from bertsmith.infer.engine import Engine, load
 from bertsmith.infer.pipeline import run_program
 from bertsmith.infer.vector_files import check_output, writer_for
@@ -57,6 +57,7 @@ def embed(
     the number in all where it is known.
     """
     check_output(output, tokens=tokens)
+    refuse_same(input, output)
     if tokens and (pool, normalize, whiten) != (None, None, None):
         raise InputError("tokens are given as they are: pool, normalize and whiten are for vectors of whole texts")
     total = _count_lines(input)
@@ -139,8 +140,8 @@ def read_inputs(name: str, columns: Mapping[str, Column]) -> Iterator[TextLike]:
     """
     if Path(name).suffix.lower() in _TABLES or columns:
         paired = "pair" in columns or not columns
-        for example in read_texts(name, dict(columns), labelled=False):
-            yield (example.text, example.pair) if paired and example.pair is not None else example.text
+        for example in read_texts(name, dict(columns), labelled=False, paired=paired):
+            yield example.text if example.pair is None else (example.text, example.pair)
     else:
         for _, line in numbered_lines(name):
             yield line.removesuffix("\n").removesuffix("\r")

@@ -7,7 +7,7 @@ import sys
 from typing import TYPE_CHECKING, Any, Literal
 
 from bertsmith.errors import DataError, InputError
-from bertsmith.folders import write_whole
+from bertsmith.folders import refuse_same, write_whole
 from bertsmith.infer.engine import Engine, load
 from bertsmith.infer.pipeline import run_program
 
@@ -38,6 +38,8 @@ def predict(
         raise InputError(f"{output}: the folder {output.parent} does not exist")
     if output is not None and output.is_dir():
         raise InputError(f"{output}: is a folder; name a file")
+    if output is not None:
+        refuse_same(input, output)
     ready = open_task(model, options, int8=int8)
     count = 0
 

@@ -11,7 +11,7 @@ from bertsmith.settings import validated
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-__all__ = ["serve"]
+__all__ = ["find_port", "serve"]
 
 
 def serve(
@@ -36,13 +36,13 @@ def serve(
         ) from error
     if workers < 1:
         raise InputError(f"workers: {workers} is not a number of processes")
-    _check_port(host, port)
+    port = find_port(host, port)
     content = {"models": tuple(models), "token": token, "cors": tuple(cors), "int8": int8, "limits": dict(limits or {})}
     serve_forever(validated(ServeSettings, content), host=host, port=port, workers=workers, verbose=verbose)
 
 
-def _check_port(host: str, port: int) -> None:
-    """Say at once, and not when the models are loaded, that the port is taken."""
+def find_port(host: str, port: int) -> int:
+    """The port, or a free one for 0; that it is taken is said at once, and not when the models are loaded."""
     if not 0 <= port < 2**16:  # the system would take the rest of a division
         raise InputError(f"{host}:{port}: cannot listen there (no such port); name another with --port")
     try:
@@ -50,6 +50,7 @@ def _check_port(host: str, port: int) -> None:
         with socket.socket(kind) as tried:
             tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             tried.bind(address)
+            return int(tried.getsockname()[1])
     except (OSError, OverflowError, UnicodeError) as error:
         why = getattr(error, "strerror", None) or error
         raise InputError(f"{host}:{port}: cannot listen there ({why}); name another with --port") from error

@@ -55,6 +55,9 @@ def name_errors(app: FastAPI) -> None:
     @app.exception_handler(RequestValidationError)
     async def invalid(request: Request, error: RequestValidationError) -> Response:
         del request
+        if isinstance(error.body, bytes):  # FastAPI reads no other as JSON
+            why = "the body was not read as JSON; send it with the header Content-Type: application/json"
+            return error_answer(422, why, kind="invalid_request_error")
         first = min(error.errors(), key=_how_vague)
         _, *place = (str(part)[:_LONGEST_NAME] for part in first["loc"])
         field = ".".join(place[:1] + [part for part in place[1:] if not _is_a_choice(part)]) or None

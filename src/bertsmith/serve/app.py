@@ -86,6 +86,7 @@ def create_app(settings: ServeSettings, models: ServedModels | None = None) -> F
     app.include_router(routes)
     _add_page(app)
 
+    @app.head("/health", include_in_schema=False)
     @app.get("/health", summary="Whether it is there")
     async def health() -> Any:
         return {}
@@ -150,6 +151,7 @@ def _add_page(app: FastAPI) -> None:
             return error_answer(404, "there is no such page", kind="not_found")
         return Response(files[name], media_type=_KINDS[Path(name).suffix])
 
+    @app.head("/", include_in_schema=False)  # as those who watch a service ask
     @app.get("/", include_in_schema=False)
     async def page() -> Response:
         return file("index.html")

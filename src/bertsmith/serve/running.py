@@ -15,10 +15,11 @@ from typing import TYPE_CHECKING, Any
 import httptools
 import uvicorn
 from uvicorn.config import STARTUP_FAILURE
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 from uvicorn.supervisors import Multiprocess
 
-from bertsmith.errors import InputError
+from bertsmith.errors import BertsmithError, InputError
+from bertsmith.serve.answers import error_answer
 from bertsmith.serve.app import SETTINGS_VARIABLE, make_app
 from bertsmith.serve.settings import ServeSettings
 
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 __all__ = ["PunctualProtocol", "serve_forever"]
 
 _LEAST_TAKEN = 2**16  # bytes of an answer that a client must take in the time that it has to send a request
+_LARGEST_HEAD = 2**16  # bytes of a request's address and fields; browsers and proxies send a tenth of that at the most
 _KEEP_ALIVE = 75  # seconds; longer than what proxies and clients keep an idle connection for
 
 
@@ -106,14 +108,21 @@ class _PlainParser(httptools.HttpRequestParser):
                 super().feed_data(head)
 
 
+class _HeadTooLargeError(BertsmithError):
+    """Stops the parser."""
+
+
 class PunctualProtocol(HttpToolsProtocol):
     """HTTP as uvicorn speaks it, but a connection must bring its request, and take the answer, in time.
 
     Uvicorn itself waits for ever. Of a body that somebody reads the guard keeps the time, a little less, because it can
-    answer; here it counts for one that nobody reads.
+    answer; here it counts for one that nobody reads. The head of a request is bounded too: all of it is kept before
+    anybody is asked for a token.
     """
 
     stalled: asyncio.TimerHandle | None = None
+    head_size = 0  # bytes that the parser gave of this request's address and fields, those after a body included
+    kept_size = 0  # bytes that it was given since it last gave anything: it keeps a field until that is whole
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """A new client."""
@@ -121,14 +130,64 @@ class PunctualProtocol(HttpToolsProtocol):
         self.parser = _PlainParser(self)
         self.deadline = self.loop.call_later(_seconds(), transport.abort)
 
+    def data_received(self, data: bytes) -> None:
+        """Some bytes of a request, or of several."""
+        self.kept_size += len(data)
+        super().data_received(data)
+        if self.head_size + self.kept_size > _LARGEST_HEAD and not self.transport.is_closing():
+            self._refuse_head()
+
+    def send_400_response(self, msg: str) -> None:
+        """The parser gave up."""
+        if self.head_size > _LARGEST_HEAD:
+            self._refuse_head()
+        else:
+            super().send_400_response(msg)
+
+    def _refuse_head(self) -> None:
+        """An answer, unless one is due to an earlier request, and the end."""
+        if self.cycle is not None and not self.cycle.response_complete:
+            self.transport.abort()
+            return
+        answer = error_answer(
+            431, f"the head is larger than {_LARGEST_HEAD:,} bytes; send less of it", kind="too_large"
+        )
+        fields = b"".join(b"%b: %b\r\n" % field for field in [*answer.raw_headers, (b"connection", b"close")])
+        self.transport.write(STATUS_LINE[431] + fields + b"\r\n" + bytes(answer.body))
+        self.transport.close()
+
+    def _count(self, size: int) -> None:
+        """So much of a head."""
+        self.kept_size = 0
+        self.head_size += size
+        if self.head_size > _LARGEST_HEAD:
+            raise _HeadTooLargeError
+
     def on_message_begin(self) -> None:
         """The first byte of a request."""
+        self.kept_size = self.head_size = 0
         super().on_message_begin()
         self.deadline.cancel()
         self.deadline = self.loop.call_later(_seconds(), self.transport.abort)
 
+    def on_url(self, url: bytes) -> None:
+        """A part of the address."""
+        self._count(len(url))
+        super().on_url(url)
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """A whole field."""
+        self._count(len(name) + len(value) + len(b": \r\n"))
+        super().on_header(name, value)
+
+    def on_body(self, body: bytes) -> None:
+        """A part of the body, which the guard counts."""
+        self.kept_size = 0
+        super().on_body(body)
+
     def on_headers_complete(self) -> None:
         """The head is there."""
+        self.kept_size = 0
         if self.offers:
             return
         self.deadline.cancel()
@@ -137,6 +196,7 @@ class PunctualProtocol(HttpToolsProtocol):
 
     def on_message_complete(self) -> None:
         """All of it is there."""
+        self.kept_size = 0
         if self.offers:
             return
         self.deadline.cancel()

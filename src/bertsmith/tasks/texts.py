@@ -84,30 +84,35 @@ def read_texts(
     columns: dict[str, Column],
     *,
     labelled: bool,
+    paired: bool = True,
     may_be_empty: bool = False,
     left_out: list[Place] | None = None,
 ) -> Iterator[TextExample]:
     """The rows of a table as texts; labels are left out where nobody asked for them. Plain lines have no columns.
 
-    Rows that `TextOptions.lenient` is about are an error, or are added to `left_out`.
+    The first row says whether there are second texts; without `paired` nobody looks. Rows that `TextOptions.lenient` is
+    about are an error, or are added to `left_out`.
     """
     chosen: dict[str, Column | None] | None = None
     if not labelled and is_plain_text(name):
         columns = {}
+    fields = ("text", "pair", "label") if paired else ("text", "label")
     wanted = [column for field, column in columns.items() if labelled or field != "label"]
     for row in read_rows(name, wanted, lenient=left_out is not None):
         if left_out is not None and not row.cells:
             left_out.append(row.place)
             continue
         if chosen is None:
-            chosen = {field: column_of(row, field, columns) for field in ("text", "pair", "label")}
+            chosen = {field: column_of(row, field, columns) for field in fields}
             for field in ("text", "label") if labelled else ("text",):
                 if chosen[field] is None:
                     there = ", ".join(str(column) for column in row.cells)
                     raise row.place.error(
                         f"which column is the {field}? There are {there:.200}; name it with --column {field}=…"
                     )
-        text, pair, label = chosen["text"], chosen["pair"], chosen["label"]
+        elif paired and chosen["pair"] is None and (late := column_of(row, "pair", columns)) is not None:
+            raise row.place.error(f"column {late!r} is a second text, and the first row has none; give all one or none")
+        text, pair, label = chosen["text"], chosen.get("pair"), chosen["label"]
         assert text is not None
         found = row.get(label) if labelled and label is not None else None
         if left_out is not None and found == _NO_LABEL:
