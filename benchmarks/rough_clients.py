@@ -22,7 +22,7 @@ import numpy as np
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-PATIENCE = 20.0
+PATIENCE = 60.0  # of which one who is told to come back later may need much
 PATH = "/v1/embeddings"
 HUGE = 100 * 2**20  # bytes
 TOLERANCE = 1e-4
