@@ -95,13 +95,17 @@ def test_the_faithful_count_is_the_originals():
     assert counts.tolist() == expected
 
 
+def draw_units(rng, num_examples, largest):
+    """Some units: their examples, sizes and keys, and the budgets of the examples."""
+    keys = rng.integers(0, 2**63, 40).astype(np.uint64)
+    example, size = np.sort(rng.integers(0, num_examples, 40)), rng.integers(1, largest + 1, 40)
+    return example, size, keys, rng.integers(0, 25, num_examples)
+
+
 def test_units_are_taken_as_one_by_one_in_their_order():
     rng = np.random.default_rng(0)
     for _ in range(200):
-        example = np.sort(rng.integers(0, 4, 40))
-        size = rng.integers(1, 7, 40)
-        keys = rng.integers(0, 2**63, 40).astype(np.uint64)
-        budgets = rng.integers(0, 25, 4)
+        example, size, keys, budgets = draw_units(rng, num_examples=4, largest=6)
         expected = []
         for number in range(4):
             left = budgets[number]
@@ -127,12 +131,9 @@ def test_runs_tile_each_segment_with_lengths_as_drawn():
 def test_runs_are_taken_one_by_one_and_the_last_is_cut():
     rng = np.random.default_rng(0)
     for _ in range(200):
-        example = np.sort(rng.integers(0, 3, 40))
-        size = rng.integers(1, 4, 40)
-        keys = rng.integers(0, 2**63, 40).astype(np.uint64)
+        example, size, keys, budgets = draw_units(rng, num_examples=3, largest=3)
         new = rng.random(40) < 0.4
         new[np.flatnonzero(np.diff(example, prepend=-1))] = True
-        budgets = rng.integers(0, 25, 3)
         expected = [
             unit for number in range(3) for unit in plain_runs(number, example, size, keys, new, budgets[number])
         ]

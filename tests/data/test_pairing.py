@@ -59,7 +59,7 @@ def test_a_very_long_document_is_gone_through_in_stretches(kind, monkeypatch):
     assert (other == (plan.labels == 1)).all() or kind == "sop"
     follows = plan.take(plan.labels == 0)
     starts = np.sort(follows.a_start)
-    assert len(np.unique(starts)) == len(starts), "no two stretches draw the same"
+    assert len(np.unique(starts)) == len(starts), "no example is made twice"
     assert np.diff(starts).max() < 20_000, "no part of the document is left out"
 
 

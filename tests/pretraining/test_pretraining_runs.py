@@ -286,10 +286,14 @@ def test_a_dry_run_measures_and_leaves_nothing(ask, tmp_path, monkeypatch):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_too_small_a_disk_is_refused_before_anything_is_written(ask, tmp_path, monkeypatch):
+@pytest.mark.parametrize("dry", [True, False])
+def test_too_small_a_disk_is_refused_before_anything_is_written(dry, ask, tmp_path, monkeypatch):
+    monkeypatch.setattr(run, "_REHEARSED_SECONDS", 0.0)
     monkeypatch.setattr(shutil, "disk_usage", lambda path: Usage(0, 0, 1000))
+    watcher = Watcher()
     with pytest.raises(TrainingError, match="MiB of disk"):
-        pretrain(ask(5), tmp_path / "run")
+        pretrain(ask(5), tmp_path / "run", dry_run=dry, observer=watcher)
+    assert [plan.steps for plan in watcher.plans] == [5], "what was refused is shown"
     assert list(tmp_path.iterdir()) == []
 
 

@@ -81,7 +81,7 @@ def pretrain(
         Print the result, or the plan, as JSON.
     """
     from bertsmith.cli.display import RunDisplay, describe_accuracy, describe_plan, leave_if_stopped
-    from bertsmith.jobs.pretrain import check_disk, make_request
+    from bertsmith.jobs.pretrain import make_request
     from bertsmith.jobs.pretrain import pretrain as job
     from bertsmith.pretraining.request import make_budget
 
@@ -108,7 +108,6 @@ def pretrain(
         else:
             for line in describe_plan(result.plan):
                 print_line(line)
-        check_disk(result.plan, output)
         return
     if as_json:
         print_json({"model": str(result.model), "steps": result.progress.step, "tokens": result.progress.tokens,

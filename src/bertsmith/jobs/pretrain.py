@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
+from bertsmith.errors import TrainingError
 from bertsmith.jobs.settling import settle
 from bertsmith.pretraining.keeping import Observer
 from bertsmith.pretraining.planning import check_disk
@@ -17,7 +18,7 @@ from bertsmith.train.signals import listening
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = ["Observer", "Request", "Result", "check_disk", "make_request", "pretrain"]
+__all__ = ["Observer", "Request", "Result", "make_request", "pretrain"]
 
 
 def pretrain(
@@ -28,16 +29,18 @@ def pretrain(
     dry_run: bool = False,
     observer: Observer | None = None,
 ) -> Result:
-    """Train as asked (`make_request`); with `resume`, go on with the run in `output`.
-
-    A dry run gives the plan alone; `check_disk` says whether there is room for it.
-    """
+    """Train as asked (`make_request`); with `resume`, go on with the run in `output`."""
     with joined() as world:
         watcher = observer if observer is not None and world.is_main else Observer()
         settled = partial(settle, request, output, resume=resume, read=read_request, missing="--shards")
         run = PretrainingRun(world.decide(partial(settled, note=watcher.on_note)), output, world, watcher)
         plan = run.plan(measure=dry_run)
         if dry_run:
+            try:
+                check_disk(plan, output)
+            except TrainingError:  # which a plan explains
+                watcher.on_plan(plan, run.request)
+                raise
             return Result(output, plan, Progress(), {}, {}, [], is_main=world.is_main)
         watcher.on_plan(plan, run.request)
         with listening() as stop:
