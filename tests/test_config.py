@@ -108,3 +108,12 @@ def test_a_broken_file_is_named(content, tmp_path):
 def test_an_unknown_size_lists_the_known_ones():
     with pytest.raises(ConfigError, match="tiny, mini, small, medium, base, large"):
         named_size("huge")
+
+
+def test_labels_come_by_their_numbers_however_a_file_has_them(tmp_path):
+    """As JSON with sorted keys has more than ten: "10" stands before "2"."""
+    names = {number: f"label {number}" for number in range(12)}
+    shuffled = {str(number): names[number] for number in sorted(names, key=str)}
+    config = named_size("tiny", id2label=shuffled)
+    assert list(config.id2label.values()) == list(names.values())
+    assert list(BertConfig(**json.loads(config.to_json())).id2label.items()) == list(names.items())

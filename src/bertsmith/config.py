@@ -13,7 +13,7 @@ import re
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
 from bertsmith.errors import ConfigError, InputError
 
@@ -25,7 +25,10 @@ Activation = Literal["gelu", "gelu_new", "gelu_pytorch_tanh", "relu", "silu", "s
 Size = Annotated[int, Field(strict=True, ge=1, le=2**24)]
 Depth = Annotated[int, Field(strict=True, ge=1, le=1024)]
 Rate = Annotated[float, Field(ge=0.0, lt=1.0)]
-LabelNames = Annotated[dict[int, str], Field(min_length=1, max_length=2**20)]
+# By their numbers: in a file, whose keys are texts, "10" may stand before "2".
+LabelNames = Annotated[
+    dict[int, str], Field(min_length=1, max_length=2**20), AfterValidator(lambda names: dict(sorted(names.items())))
+]
 
 _JSON_LIMIT = 64 * 2**20
 
