@@ -30,7 +30,7 @@ from bertsmith.train.signals import listening
 from kept import Kept
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from bertsmith.finetuning.request import Request
 
@@ -59,7 +59,7 @@ class Case:
     test: str | None = None
     kind: str | None = None
     paired: bool = False
-    timed_at: float | None = field(default=None, repr=False, compare=False)  # the rate whose run had both threads
+    timed: Case | None = field(default=None, repr=False, compare=False)  # the one whose run had both threads
 
     def request(self, seed: int) -> Request:
         """What is asked for."""
@@ -79,9 +79,9 @@ class Case:
                            for name, value in sorted(self.settings.items()))  # fmt: skip
         return f"{'trainer-' if peer else ''}{self.name}/{changes or 'default'}/{seed}".replace("+", "-")
 
-    def with_rate(self, rate: float) -> Case:
-        """The same at another rate."""
-        return replace(self, settings={**self.settings, "optimizer.rate": rate})
+    def with_settings(self, settings: Mapping[str, Any]) -> Case:
+        """The same with some of them changed."""
+        return replace(self, settings={**self.settings, **settings})
 
 
 def run_case(case: Case, seed: int, *, peer: bool = False) -> dict[str, Any]:
@@ -172,9 +172,9 @@ class Notes(Observer):
         )
 
 
-def search(case: Case, rates: Sequence[float]) -> Case:
-    """The case with the best of several rates, on seed 0; a rate at which the loss is not finite is none."""
-    tried = [case.with_rate(rate) for rate in rates]
+def search(case: Case, candidates: Sequence[Mapping[str, Any]]) -> Case:
+    """The case with the best of several settings, on seed 0; those with which the loss is not finite are none."""
+    tried = [case.with_settings(settings) for settings in candidates]
     run_case(tried[0], 0)  # alone: it says how long a run takes
     run_all([(one, 0) for one in tried])
     metric = case.request(0).options["metric"]
@@ -186,7 +186,7 @@ def search(case: Case, rates: Sequence[float]) -> Case:
             print(f"  {error}", flush=True)
             return -1.0
 
-    return replace(max(tried, key=score), timed_at=rates[0])
+    return replace(max(tried, key=score), timed=tried[0])
 
 
 def number_of_seeds(cases: Sequence[Case], options: Any) -> int:
@@ -214,8 +214,7 @@ def shown(scores: Sequence[dict[str, float]], name: str) -> str:
 
 def minutes(case: Case) -> float:
     """Of the first seed's training, without evaluations, on both threads."""
-    timed = case if case.timed_at is None else case.with_rate(case.timed_at)
-    return float(run_case(timed, 0)["seconds"]) / 60
+    return float(run_case(case.timed or case, 0)["seconds"]) / 60
 
 
 def cost(case: Case) -> str:

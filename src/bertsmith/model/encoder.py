@@ -17,6 +17,7 @@ from torch.utils.checkpoint import checkpoint
 
 from bertsmith.errors import InputError
 from bertsmith.model.attention import SelfAttention, project
+from bertsmith.model.dropout import Dropout
 from bertsmith.model.eight_bit import EightBitLinear
 from bertsmith.model.packing import Plan, Reading, cls_rows, positions_of
 
@@ -51,7 +52,7 @@ class Embeddings(nn.Module):
         self.position = nn.Embedding(config.max_position_embeddings, config.hidden_size)
         self.token_type = nn.Embedding(config.type_vocab_size, config.hidden_size)
         self.norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
-        self.dropout = nn.Dropout(config.hidden_dropout_prob)
+        self.dropout = Dropout(config.hidden_dropout_prob)
 
     def forward(
         self, input_ids: torch.Tensor, token_type_ids: torch.Tensor, position_ids: torch.Tensor
@@ -72,7 +73,7 @@ class Layer(nn.Module):
         self.up = nn.Linear(config.hidden_size, config.intermediate_size)
         self.down = nn.Linear(config.intermediate_size, config.hidden_size)
         self.output_norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
-        self.dropout = nn.Dropout(config.hidden_dropout_prob)
+        self.dropout = Dropout(config.hidden_dropout_prob)
         self.activation = activation(config.hidden_act)
 
     def forward(self, x: torch.Tensor, plan: Plan, maps: list[torch.Tensor] | None = None) -> torch.Tensor:

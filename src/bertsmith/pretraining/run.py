@@ -79,7 +79,7 @@ class PretrainingRun:
     """A run that may begin or go on in `folder`."""
 
     def __init__(self, request: Request, folder: Path, world: World, observer: Observer) -> None:
-        keep_freed_memory()
+        keep_freed_memory(of_any_size=True)
         self.request, self.folder, self.world, self.observer = request, folder, world, observer
         self.settings = request.settings
         self.shards = ShardSet(Path(request.shards))
