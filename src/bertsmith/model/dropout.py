@@ -18,7 +18,7 @@ _PER_DRAW, _CASES = 4, 2**16  # elements, each by 16 bits: a share of them is ze
 class Dropout(nn.Dropout):
     """As torch's, by `drop`."""
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:  # type: ignore[override]
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
         """The same shape."""
         return drop(x, self.p) if self.training else x
 
