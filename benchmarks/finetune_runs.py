@@ -172,21 +172,21 @@ class Notes(Observer):
         )
 
 
-def search(case: Case, candidates: Sequence[Mapping[str, Any]]) -> Case:
-    """The case with the best of several settings, on seed 0; those with which the loss is not finite are none."""
-    tried = [case.with_settings(settings) for settings in candidates]
-    run_case(tried[0], 0)  # alone: it says how long a run takes
-    run_all([(one, 0) for one in tried])
-    metric = case.request(0).options["metric"]
+def search(*wanted: tuple[Case, Sequence[Mapping[str, Any]]]) -> list[Case]:
+    """Cases, each with the best of several settings on seed 0; those with which the loss is not finite are none."""
+    tried = [[case.with_settings(settings) for settings in candidates] for case, candidates in wanted]
+    for first, *_ in tried:
+        run_case(first, 0)  # alone: it says how long a run takes
+    run_all([(one, 0) for each in tried for one in each])
+    return [replace(max(each, key=_score), timed=each[0]) for each in tried]
 
-    def score(one: Case) -> float:
-        try:
-            return float(run_case(one, 0)["scores"][metric])
-        except TrainingError as error:
-            print(f"  {error}", flush=True)
-            return -1.0
 
-    return replace(max(tried, key=score), timed=tried[0])
+def _score(case: Case) -> float:
+    try:
+        return float(run_case(case, 0)["scores"][case.request(0).options["metric"]])
+    except TrainingError as error:
+        print(f"  {error}", flush=True)
+        return -1.0
 
 
 def number_of_seeds(cases: Sequence[Case], options: Any) -> int:

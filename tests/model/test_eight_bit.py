@@ -16,9 +16,7 @@ from bertsmith.bundle.resolve import load_bundle
 from bertsmith.data.batches import PackedBatch
 from bertsmith.errors import InputError
 from bertsmith.model import eight_bit
-from bertsmith.model.attention import project
 from bertsmith.model.eight_bit import EightBitLinear, quantize
-from bertsmith.model.memory import store_by_columns
 from bertsmith.model.packing import cls_rows
 from bertsmith.model.pooling import Pooling
 from twins import TINY, mixed_batch, random_model, relative_error
@@ -182,19 +180,12 @@ def test_threads_share_a_model(model):
             assert torch.equal(found, one)
 
 
-def test_weights_stored_by_columns_give_the_same(model):
-    turned = float_model()
-    store_by_columns(turned)
-    quantize(turned)
-    assert relative_error(rows_of(turned, mixed_batch()), rows_of(model, mixed_batch())) < 1e-3
-
-
 def test_float32_goes_the_way_it_went(plain):
     """Bit for bit the sums that the float32 layers are made of."""
     torch.manual_seed(0)
     x, layer = torch.randn(30, 96), plain.encoder.layers[0]
     with torch.inference_mode():
-        assert torch.equal(project(x, layer.up), torch.mm(x, layer.up.weight.t()).add_(layer.up.bias))
+        assert torch.equal(layer.up(x), torch.nn.functional.linear(x, layer.up.weight, layer.up.bias))
         inner = torch.randn(30, 384)
         expected = (x + layer.down.bias).addmm_(inner, layer.down.weight.t())
         assert torch.equal(layer._residual(x, inner, layer.down), expected)

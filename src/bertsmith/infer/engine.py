@@ -22,7 +22,8 @@ from bertsmith.infer.programs import (
     TaskProgram,
     TokenProgram,
 )
-from bertsmith.model.memory import keep_freed_memory, store_by_columns
+from bertsmith.model.linear import prepare_linear_layers
+from bertsmith.model.memory import keep_freed_memory
 from bertsmith.model.pooling import Pooling
 from bertsmith.settings import validated
 from bertsmith.tasks.loading import change_task, does_task, task_of
@@ -78,13 +79,13 @@ class Engine:
         if does_task(bundle) or options:
             self._task = change_task(name, task_of(name, bundle), bundle.model, options or {})
         self.model = bundle.model.to(self.device).eval()
-        if self.device.type == "cpu":
-            store_by_columns(self.model)
         self.int8 = int8
         if int8:
             from bertsmith.model.eight_bit import quantize
 
             quantize(self.model)
+        elif self.device.type == "cpu":
+            prepare_linear_layers(self.model)
 
     @property
     def task(self) -> Task[Any]:

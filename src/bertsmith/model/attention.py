@@ -37,7 +37,7 @@ class SelfAttention(nn.Module):
     def forward(self, x: torch.Tensor, plan: Plan, *, maps: list[torch.Tensor] | None = None) -> torch.Tensor:
         """(T, H) to (T, H). `maps` collects one (A, S, S) map of probabilities for each sequence."""
         dropout = self.dropout if self.training else 0.0
-        qkv = project(x, self.qkv)  # (T, 3H)
+        qkv = self.qkv(x)  # (T, 3H)
         if maps is None and _varlen_fits(qkv, x.shape[-1] // self.num_heads, dropout):
             return _attend_varlen(qkv, plan, self.num_heads)
         contexts = []
@@ -70,13 +70,6 @@ class SelfAttention(nn.Module):
             context = attend(query, key, value, bucket.mask, dropout)
             contexts.append(rows.unpad(context.transpose(1, 2).flatten(2)))
         return _join(contexts) if contexts else x[:0]
-
-
-def project(x: torch.Tensor, dense: nn.Linear | EightBitLinear) -> torch.Tensor:
-    """`dense(x)`; without gradients the bias is added in place afterwards, where torch would copy it first."""
-    if isinstance(dense, EightBitLinear) or torch.is_grad_enabled() or torch.is_autocast_enabled(x.device.type):
-        return dense(x)
-    return torch.mm(x, dense.weight.t()).add_(dense.bias)
 
 
 def _project_apart(

@@ -16,9 +16,10 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 from bertsmith.errors import InputError
-from bertsmith.model.attention import SelfAttention, project
+from bertsmith.model.attention import SelfAttention
 from bertsmith.model.dropout import Dropout
 from bertsmith.model.eight_bit import EightBitLinear
+from bertsmith.model.linear import PreparedLinear
 from bertsmith.model.packing import Plan, Reading, cls_rows, positions_of
 
 if TYPE_CHECKING:
@@ -87,7 +88,7 @@ class Layer(nn.Module):
 
     def _finish(self, x: torch.Tensor, attended: torch.Tensor) -> torch.Tensor:
         x = self.attention_norm(self._residual(x, attended, self.attention_output))
-        inner = self._activate(project(x, self.up))  # (·, F)
+        inner = self._activate(self.up(x))  # (·, F)
         return self.output_norm(self._residual(x, inner, self.down))
 
     def _activate(self, inner: torch.Tensor) -> torch.Tensor:
@@ -98,7 +99,7 @@ class Layer(nn.Module):
 
     def _residual(self, x: torch.Tensor, inner: torch.Tensor, dense: nn.Linear | EightBitLinear) -> torch.Tensor:
         """The sum x + dropout(dense(inner)); without dropout the product is added to x + bias where it stands."""
-        if isinstance(dense, EightBitLinear):
+        if isinstance(dense, EightBitLinear | PreparedLinear):
             return dense.add_to(x, inner)
         if (self.training and self.dropout.p) or torch.is_autocast_enabled(x.device.type):
             return x + self.dropout(dense(inner))

@@ -17,6 +17,7 @@ from starlette.responses import Response
 from uvicorn.config import STARTUP_FAILURE
 
 from bertsmith.errors import BertsmithError, ConfigError
+from bertsmith.model.memory import share_freed_memory
 from bertsmith.serve.answers import error_answer, name_errors
 from bertsmith.serve.batching import Batcher
 from bertsmith.serve.guard import Guard
@@ -40,6 +41,7 @@ _KINDS = {".html": "text/html", ".css": "text/css", ".js": "text/javascript", ".
 
 def make_app(settings: ServeSettings) -> FastAPI:
     """The application of a process that does nothing else."""
+    share_freed_memory()
     app = create_app(settings)
     gc.collect()
     gc.freeze()  # no later collection looks at all that torch has, which would stop all threads for a third of a second
