@@ -185,7 +185,6 @@ def test_float32_goes_the_way_it_went(plain):
     torch.manual_seed(0)
     x, layer = torch.randn(30, 96), plain.encoder.layers[0]
     with torch.inference_mode():
-        assert torch.equal(layer.up(x), torch.nn.functional.linear(x, layer.up.weight, layer.up.bias))
         inner = torch.randn(30, 384)
         expected = (x + layer.down.bias).addmm_(inner, layer.down.weight.t())
         assert torch.equal(layer._residual(x, inner, layer.down), expected)

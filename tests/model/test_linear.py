@@ -24,6 +24,16 @@ def test_products_and_sums_are_those_of_the_plain_layer(rows):
 
 
 @torch.no_grad()
+def test_many_rows_go_the_way_they_went():
+    """Bit for bit the product by columns, and the bias after it."""
+    torch.manual_seed(0)
+    plain, x, total = nn.Linear(48, 80), torch.randn(97, 48), torch.randn(97, 80)
+    turned = plain.weight.t().contiguous()
+    assert torch.equal(PreparedLinear.of(plain)(x), torch.mm(x, turned).add_(plain.bias))
+    assert torch.equal(PreparedLinear.of(plain).add_to(total, x), (total + plain.bias).addmm_(x, turned))
+
+
+@torch.no_grad()
 def test_rows_that_do_not_follow_each_other():
     torch.manual_seed(0)
     plain = nn.Linear(48, 80)
