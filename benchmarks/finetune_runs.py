@@ -10,9 +10,8 @@ import statistics
 import sys
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field, replace
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from seqeval.metrics import f1_score
@@ -141,17 +140,25 @@ def train_peer(run: FinetuningRun) -> dict[str, Any]:
     return {"scores": best_scores(run)}
 
 
-def run_all(jobs: Sequence[tuple[Case, int]], *, peer: bool = False) -> None:
+class Job(NamedTuple):
+    """One run that is wanted, ours or the Trainer's."""
+
+    case: Case
+    seed: int
+    peer: bool = False
+
+
+def run_all(jobs: Sequence[Job]) -> None:
     """What is not there yet, two at a time with a thread each: that is quicker."""
-    missing = [job for job in jobs if KEPT.find(job[0].key(job[1], peer=peer)) is None]
+    missing = [job for job in jobs if KEPT.find(job.case.key(job.seed, peer=job.peer)) is None]
     if len(missing) > 1:
         with ProcessPoolExecutor(2, multiprocessing.get_context("spawn"), initializer=_with_one_thread) as pool:
-            list(pool.map(partial(_run_job, peer=peer), missing))
+            list(pool.map(_run_job, missing))
 
 
-def _run_job(job: tuple[Case, int], *, peer: bool) -> None:
+def _run_job(job: Job) -> None:
     try:
-        run_case(*job, peer=peer)
+        run_case(job.case, job.seed, peer=job.peer)
     except TrainingError as error:  # whoever asks for it will see it again
         print(f"  {error}", flush=True)
 
@@ -177,7 +184,7 @@ def search(*wanted: tuple[Case, Sequence[Mapping[str, Any]]]) -> list[Case]:
     tried = [[case.with_settings(settings) for settings in candidates] for case, candidates in wanted]
     for first, *_ in tried:
         run_case(first, 0)  # alone: it says how long a run takes
-    run_all([(one, 0) for each in tried for one in each])
+    run_all([Job(one, 0) for each in tried for one in each])
     return [replace(max(each, key=_score), timed=each[0]) for each in tried]
 
 
@@ -199,7 +206,7 @@ def number_of_seeds(cases: Sequence[Case], options: Any) -> int:
 def several(case: Case, options: Any, of: str = "scores", beside: Sequence[Case] = ()) -> list[dict[str, float]]:
     """The scores of all seeds, as many as of the cases that it is compared with."""
     seeds = range(number_of_seeds([case, *beside], options))
-    run_all([(case, seed) for seed in seeds])
+    run_all([Job(case, seed) for seed in seeds])
     return [run_case(case, seed)[of] for seed in seeds]
 
 

@@ -18,6 +18,7 @@ from finetune_runs import (
     SCORES_HEAD,
     TASKS,
     Case,
+    Job,
     cost,
     minutes,
     number_of_seeds,
@@ -62,32 +63,28 @@ def glue(options: Any) -> int:
     if "RTE" in names:  # which has no target: as MRPC, the other small set of pairs
         searched["MRPC"] = (GLUE["MRPC"][0], GRID)
     best = dict(zip(searched, search(*searched.values()), strict=True))
-    rows, verdicts, chosen = [], [], {}
+    chosen = {name: (best.get(name, GLUE[name][0]), GLUE[name][1]) for name in names}
+    for name, like in (("SST-2", "tenth"), ("RTE", "MRPC")):
+        if name in chosen:
+            chosen[name] = (replace(GLUE[name][0], settings=best[like].settings), GLUE[name][1])
+    if "tenth" in best:
+        chosen["a tenth of SST-2"] = (best["tenth"], GLUE["SST-2"][1])
+    beside = [name for name in ("MRPC", "CoLA", "a tenth of SST-2") if name in chosen]
+    seeds = {name: range(number_of_seeds([case], options)) for name, (case, _) in chosen.items()}
+    run_all([Job(chosen[name][0], seed, peer=True) for name in beside for seed in seeds[name]]
+            + [Job(case, seed) for name, (case, _) in chosen.items() for seed in seeds[name]])  # fmt: skip
+    rows, verdicts, peers = [], [], []
     for name in names:
-        case, measures, target = GLUE[name]
-        if name == "SST-2":
-            chosen["a tenth of SST-2"] = (best["tenth"], measures)
-            case = replace(case, settings=best["tenth"].settings)
-        elif name == "RTE":
-            case = replace(case, settings=best["MRPC"].settings)
-        else:
-            case = best[name]
-        chosen[name] = (case, measures)
+        (case, measures), target = chosen[name], GLUE[name][2]
         scores = several(case, options)
         cells = (name, settings_of(case), " / ".join(shown(scores, one) for one in measures), cost(case))
         rows.append(f"| {' | '.join(cells)} |")
         if target is not None:
             mean = 100 * statistics.fmean(score[measures[0]] for score in scores)
             verdicts.append((f"{name}, {measures[0]}", f"at least {target:g}", f"{mean:.1f}", mean >= target))
-    peers = []
-    for name in ("MRPC", "CoLA", "a tenth of SST-2"):
-        if name not in chosen:
-            continue
-        case, measures = chosen[name]
-        ours = several(case, options)
-        run_all([(case, seed) for seed in range(len(ours))], peer=True)
-        theirs = [run_case(case, seed, peer=True)["scores"] for seed in range(len(ours))]
-        measure = measures[0]
+    for name in beside:
+        case, (measure, *_) = chosen[name]
+        ours, theirs = ([run_case(case, seed, peer=peer)["scores"] for seed in seeds[name]] for peer in (False, True))
         mine, other = ([score[measure] for score in scores] for scores in (ours, theirs))
         wide = max(statistics.stdev(values) if len(values) > 1 else 0.0 for values in (mine, other))
         peers.append(f"| {name}, {measure} | {shown(ours, measure)} | {shown(theirs, measure)} |")
