@@ -19,6 +19,7 @@ from finetuning.small_tasks import QUICK
 CHANGES = {**QUICK, "epochs": 2, "batch.part": 24, "optimizer.clip": 0.5, "layer_decay": 0.9}
 JOBS = {
     "ddp-segments": ("classify", "ddp", {"task.long": {"mode": "segments", "pool": "attention"}, "task.max_length": 8}),
+    "fsdp": ("classify", "fsdp", {"optimizer.weight_decay": 1.0}),
     "fsdp-frozen": ("tag", "fsdp", {"class_weights": "balanced", "freeze": 1}),
 }  # fmt: skip
 

@@ -12,7 +12,7 @@ import torch
 import transformers
 from safetensors.torch import load_file
 
-from bertsmith.errors import TrainingError
+from bertsmith.errors import TrainingError, WeightsError
 from bertsmith.finetuning.keeping import Observer
 from bertsmith.finetuning.run import FinetuningRun
 from bertsmith.jobs.evaluate import evaluate
@@ -166,6 +166,53 @@ def test_a_run_that_was_stopped_goes_on_exactly(ask, kinds, tmp_path, kind):
         assert (tmp_path / "run" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
     ends = [json.loads((tmp_path / name / "result.json").read_text()) for name in ("run", "whole")]
     assert {**ends[0], "seconds": 0} == {**ends[1], "seconds": 0}
+
+
+@pytest.mark.parametrize("kind", ["adamw", "bert_adam", "muon"])
+@pytest.mark.parametrize("best_step", [6, 12])
+def test_training_the_words_of_the_files_alone_changes_nothing(
+    ask, small_model, tmp_path, monkeypatch, kind, best_step
+):
+    """As with the whole table: words that no text has decay as far as the best model was trained."""
+    scores = iter([0.1, 0.9, 0.2, 0.9 if best_step == 6 else 0.95] * 2)
+    evaluate_as_is = FinetuningRun.evaluate
+    monkeypatch.setattr(
+        FinetuningRun,
+        "evaluate",
+        lambda self, loop: ({"loss": 0.0, "accuracy": next(scores, 1.0)}, *evaluate_as_is(self, loop)[1:]),
+    )
+    changes = {"optimizer__kind": kind, "optimizer__weight_decay": 2.0, "epochs": 4, "layer_decay": 1.0}
+    assert finetune(ask(**changes), tmp_path / "used").progress.best_step == best_step
+    used = FinetuningRun(ask(**changes), tmp_path / "none", World(), Observer())._ids()
+    scores = iter([0.1, 0.9, 0.2, 0.9 if best_step == 6 else 0.95] * 2)
+    monkeypatch.setattr(FinetuningRun, "_ids", lambda self: torch.arange(self.config.vocab_size))
+    finetune(ask(**changes), tmp_path / "all")
+    found, expected = weights_of(tmp_path / "used"), weights_of(tmp_path / "all")
+    assert found.keys() == expected.keys()
+    for name, weight in found.items():
+        torch.testing.assert_close(
+            weight, expected[name], rtol=1e-4, atol=1e-5, msg=lambda text, name=name: name + text
+        )
+    table = "bert.embeddings.word_embeddings.weight"
+    unused = [row for row in range(len(found[table])) if row not in used.tolist()]
+    shares = found[table][unused] / load_file(small_model / "model.safetensors")[table][unused]
+    assert len(unused) > 20
+    assert shares.std() < 1e-5
+    assert shares.mean() < 0.97  # that is, something was tested
+
+
+def test_a_run_does_not_go_on_with_other_words(ask, tmp_path):
+    """Neither with more of them, nor with as many others."""
+    words = ["good", "bad", "fine"] * 4
+    labels = ["pos", "neg", "pos"] * 4
+    file = write_table(tmp_path / "train.tsv", ("text", "label"), zip(words, labels, strict=True))
+    asked = ask(train=file, dev=None, epochs=4)
+    finetune(asked, tmp_path / "run", observer=Signalling(5))
+    for replaced, message in (("river stone", "of one that read other data"), ("great", "not what it was trained on")):
+        changed = [word.replace("fine", replaced) for word in words]
+        write_table(file, ("text", "label"), zip(changed, labels, strict=True))
+        with pytest.raises(WeightsError, match=message):
+            finetune(None, tmp_path / "run", resume=True)
 
 
 def test_a_run_that_was_killed_goes_on_from_its_last_checkpoint(ask, tmp_path, monkeypatch):

@@ -13,7 +13,9 @@ from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
+from torch import nn
 
 from bertsmith.bundle.folder import Bundle, open_model, write_bundle
 from bertsmith.bundle.resolve import find_model, load_bundle
@@ -24,6 +26,7 @@ from bertsmith.folders import write_whole
 from bertsmith.model.heads import build
 from bertsmith.model.initial import initialise
 from bertsmith.model.memory import keep_freed_memory
+from bertsmith.model.words import UsedWords
 from bertsmith.tasks.kinds import make_task
 from bertsmith.tasks.running import run_items
 from bertsmith.tasks.task import Criterion, say_left_out
@@ -52,6 +55,7 @@ if TYPE_CHECKING:
 __all__ = ["FinetuningRun", "Result", "finished"]
 
 _HEADS = ("classifier.", "qa_outputs.")
+_WORDS = "encoder.embeddings.word.weight"
 
 
 @dataclass(frozen=True)
@@ -160,6 +164,9 @@ class FinetuningRun:
         settings, model = self.settings, self.bundle.model.to(self.world.device)
         if settings.optimizer.kind == "muon" and settings.layer_decay != 1.0:
             raise ConfigError("layer_decay: Muon has one rate for all layers; take --set optimizer.kind=adamw")
+        tables = model.encoder.embeddings
+        if isinstance(tables.word, nn.Embedding) and tables.word.weight.requires_grad:
+            tables.word = UsedWords(tables.word, self._ids())
         depth = len(model.encoder.layers)
         return assemble(
             self.work,
@@ -170,6 +177,12 @@ class FinetuningRun:
             total,
             scale=lambda name: settings.layer_decay ** _depth(name, depth),
         )
+
+    def _ids(self) -> torch.Tensor:
+        """Of every piece in the files."""
+        splits = [self.train_split, *([] if self.dev_split is None else [self.dev_split])]
+        sequences = [ids for split in splits for item in split.items for ids in item.ids]
+        return torch.from_numpy(np.unique(np.concatenate(sequences)).astype(np.int64))
 
     def evaluate(self, loop: Loop) -> tuple[dict[str, float], list[Prediction], Task[Any]]:
         """Scores on the dev file, its predictions, and the task with what they were tuned to.
@@ -253,6 +266,11 @@ class FinetuningRun:
                 write_whole(self.folder / "predictions.jsonl", lambda file: file.writelines(lines))
         folder = self.folder / "model"
         weights = {name: gathered(tensor) for name, tensor in loop.model.state_dict().items()}
+        words = self.bundle.model.encoder.embeddings.word
+        if isinstance(words, UsedWords):
+            steps = done.progress.step if best is None else done.progress.best_step
+            assert steps is not None
+            weights[_WORDS] = words.whole(weights[_WORDS], loop.decay(words.weight, steps)).cpu()
         if self.world.is_main:
             if not folder.exists():
                 self._publish(folder, weights, task, done.progress)

@@ -160,6 +160,13 @@ class Loop:
         with torch.no_grad():
             return evaluate()
 
+    def decay(self, weight: nn.Parameter, num_steps: int) -> float:
+        """The share that the first steps leave of a weight that has no gradient."""
+        groups = [group for optimizer in self.optimizers for group in optimizer.param_groups]
+        (group,) = (group for group in groups if any(weight is one for one in group["params"]))
+        rates = (group["peak"] * self.rate_at(step) for step in range(num_steps))
+        return math.prod(1 - rate * group["weight_decay"] for rate in rates)
+
     def take_step(self, progress: Progress) -> tuple[Progress, Record]:
         """One optimizer step."""
         begun = time.perf_counter()
