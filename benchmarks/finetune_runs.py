@@ -24,6 +24,7 @@ from bertsmith.finetuning.request import make_request
 from bertsmith.finetuning.run import FinetuningRun, finished
 from bertsmith.jobs.evaluate import evaluate
 from bertsmith.model.memory import keep_freed_memory
+from bertsmith.train.checkpoint import Progress
 from bertsmith.train.distributed import World
 from bertsmith.train.signals import listening
 from kept import Kept
@@ -37,6 +38,7 @@ ROOT = Path(__file__).resolve().parent.parent
 TASKS = ROOT.parent / "shared" / "data" / "tasks"
 RUNS = ROOT / "runs" / "finetune"  # where runs are made, and go on if they were stopped
 KEPT = Kept(harness.RESULTS / "finetune-runs.jsonl")
+_REHEARSED, _WARM_UP = 28, 4  # steps by which the time of a run is told
 
 
 def located(name: str) -> Path:
@@ -58,7 +60,6 @@ class Case:
     test: str | None = None
     kind: str | None = None
     paired: bool = False
-    timed: Case | None = field(default=None, repr=False, compare=False)  # the one whose run had both threads
 
     def request(self, seed: int) -> Request:
         """What is asked for."""
@@ -182,10 +183,8 @@ class Notes(Observer):
 def search(*wanted: tuple[Case, Sequence[Mapping[str, Any]]]) -> list[Case]:
     """Cases, each with the best of several settings on seed 0; those with which the loss is not finite are none."""
     tried = [[case.with_settings(settings) for settings in candidates] for case, candidates in wanted]
-    for first, *_ in tried:
-        run_case(first, 0)  # alone: it says how long a run takes
     run_all([Job(one, 0) for each in tried for one in each])
-    return [replace(max(each, key=_score), timed=each[0]) for each in tried]
+    return [max(each, key=_score) for each in tried]
 
 
 def _score(case: Case) -> float:
@@ -203,11 +202,14 @@ def number_of_seeds(cases: Sequence[Case], options: Any) -> int:
     return min(number, options.seeds or number)
 
 
+def jobs_of(options: Any, *groups: Sequence[Case]) -> list[Job]:
+    """Every seed of every case; cases of a group are compared with each other and have as many."""
+    return [Job(case, seed) for group in groups for case in group for seed in range(number_of_seeds(group, options))]
+
+
 def several(case: Case, options: Any, of: str = "scores", beside: Sequence[Case] = ()) -> list[dict[str, float]]:
     """The scores of all seeds, as many as of the cases that it is compared with."""
-    seeds = range(number_of_seeds([case, *beside], options))
-    run_all([Job(case, seed) for seed in seeds])
-    return [run_case(case, seed)[of] for seed in seeds]
+    return [run_case(case, seed)[of] for seed in range(number_of_seeds([case, *beside], options))]
 
 
 def shown(scores: Sequence[dict[str, float]], name: str) -> str:
@@ -220,8 +222,23 @@ def shown(scores: Sequence[dict[str, float]], name: str) -> str:
 
 
 def minutes(case: Case) -> float:
-    """Of the first seed's training, without evaluations, on both threads."""
-    return float(run_case(case.timed or case, 0)["seconds"]) / 60
+    """Of a training on both threads, without evaluations, by the speed of its first steps; measured once."""
+    key = f"speed/{case.key(0)}"
+    found = KEPT.find(key)
+    if found is None:
+        print(key, flush=True)
+        run = FinetuningRun(case.request(0), RUNS / "none", World(), Observer())
+        loop, progress, records = run.make_loop(run.total), Progress(), []
+        for _ in range(min(run.total, _REHEARSED)):
+            progress, record = loop.take_step(progress)
+            records.append(record)
+        timed = records[_WARM_UP:] or records
+        a_token = sum(record.seconds for record in timed) / sum(record.counts["tokens"] for record in timed)
+        tokens = run.settings.epochs * sum(item.num_tokens for item in run.train_split.items)
+        found = {"date": datetime.date.today().isoformat(), "threads": torch.get_num_threads(), "steps": len(timed),
+                 "seconds": a_token * tokens}  # fmt: skip
+        KEPT.add(key, found)
+    return float(found["seconds"]) / 60
 
 
 def cost(case: Case) -> str:
@@ -242,8 +259,9 @@ def page(name: str, title: str, about: str, lines: Sequence[str], cases: Sequenc
     tail = [
         "",
         f"Runs of {dates[0]}{'' if len(dates) == 1 else f' to {dates[-1]}'}. {COST[1]}: training on two threads, "
-        "without evaluations, and the matrix products that it needs, forward and backward; of the first seed. Further "
-        f"seeds were run two at a time. Peak of this machine in float32 when the page was made: {peak}.",
+        f"without evaluations, by the speed of {_REHEARSED - _WARM_UP} steps, and the matrix products that it needs, "
+        "forward and backward. Runs were made two at a time, with a thread each. Peak of this machine in float32 when "
+        f"the page was made: {peak}.",
         "",
         harness.versions("transformers", "accelerate", "seqeval"),
     ]

@@ -20,6 +20,7 @@ from finetune_runs import (
     Case,
     Job,
     cost,
+    jobs_of,
     minutes,
     number_of_seeds,
     page,
@@ -71,8 +72,8 @@ def glue(options: Any) -> int:
         chosen["a tenth of SST-2"] = (best["tenth"], GLUE["SST-2"][1])
     beside = [name for name in ("MRPC", "CoLA", "a tenth of SST-2") if name in chosen]
     seeds = {name: range(number_of_seeds([case], options)) for name, (case, _) in chosen.items()}
-    run_all([Job(chosen[name][0], seed, peer=True) for name in beside for seed in seeds[name]]
-            + [Job(case, seed) for name, (case, _) in chosen.items() for seed in seeds[name]])  # fmt: skip
+    ours = jobs_of(options, *([case] for case, _ in chosen.values()))
+    run_all([*ours, *(Job(chosen[name][0], seed, peer=True) for name in beside for seed in seeds[name])])
     rows, verdicts, peers = [], [], []
     for name in names:
         (case, measures), target = chosen[name], GLUE[name][2]
@@ -110,8 +111,9 @@ def conll(options: Any) -> int:
     rates = ({"optimizer.rate": 2e-4}, {"optimizer.rate": 4e-4})
     (plain,) = search((Case("conll", "conll2003", settings={"epochs": 4}, **files), rates))
     around = {"task.context": True, "batch.size": 8}
-    context = replace(plain, name="conll-context", settings={**plain.settings, **around}, timed=None)
+    context = replace(plain, name="conll-context", settings={**plain.settings, **around})
     both = (plain, context)
+    run_all(jobs_of(options, both))
     found = {case.name: [several(case, options, of, both) for of in ("scores", "test")] for case in both}
     rows = [
         f"| {name} | {settings_of(case)} | {' | '.join(shown(one, 'f1') for one in found[case.name])} | {cost(case)} |"
@@ -161,10 +163,10 @@ def chinese(options: Any) -> int:
         (case("cmrc", "cmrc2018", "squad-like/cmrc2018.train.json", "squad-like/cmrc2018.dev.json",
               settings={**high, "evaluation.every": 10_000}, rows=800), ("exact_match", "f1")),
     ]  # fmt: skip
+    cases = [(one, measures) for one, measures in cases if options.only in one.name]
+    run_all(jobs_of(options, *([one] for one, _ in cases)))
     rows, verdicts = [], []
     for one, measures in cases:
-        if options.only not in one.name:
-            continue
         scores = several(one, options)
         rows.append(scores_row(one, measures, options))
         if one.preset in ("weibo", "resume"):
@@ -195,10 +197,10 @@ def answers(options: Any) -> int:
         (Case("openbookqa", "openbookqa", "openbookqa/train.jsonl", "openbookqa/dev.jsonl",
               {"epochs": 3, "optimizer.rate": 1e-4}, test="openbookqa/test.jsonl"), ("accuracy",)),
     ]  # fmt: skip
+    cases = [(one, measures) for one, measures in cases if options.only in one.name]
+    run_all(jobs_of(options, *([one] for one, _ in cases)))
     rows, note = [], ""
     for case, measures in cases:
-        if options.only not in case.name:
-            continue
         rows.append(scores_row(case, measures, options))
         if case.name == "squad2":
             number = number_of_seeds([case], options)
@@ -242,6 +244,7 @@ def long(options: Any) -> int:
                    {**base, **change}, rows=600, kind="classify", paired=True)
         for name, change in modes.items() if options.only in name
     }  # fmt: skip
+    run_all(jobs_of(options, list(cases.values())))
     rows, correct = [], {}
     for name, case in cases.items():
         scores = several(case, options, beside=list(cases.values()))
@@ -288,19 +291,19 @@ def worth(options: Any) -> int:
         _glue("cola", "cola", "CoLA", settings=settings),
         Case("conll", "conll2003", "conll2003/train.txt", "conll2003/dev.txt", settings),
     ]
-    rows, cases = [], []
-    for case in sets:
-        if options.only not in case.name:
-            continue
+    sets = [case for case in sets if options.only in case.name]
+    pairs = [
+        [replace(case, name=f"worth-{mark}-{case.name}-{kind}", model=str(model.relative_to(ROOT)))
+         for kind, model in (("fresh", fresh), ("pretrained", MINI))]
+        for case in sets
+    ]  # fmt: skip
+    run_all(jobs_of(options, *pairs))
+    rows = []
+    for both, case in zip(pairs, sets, strict=True):
         metric = case.request(0).options["metric"]
-        both = [
-            replace(case, name=f"worth-{mark}-{case.name}-{kind}", model=str(model.relative_to(ROOT)))
-            for kind, model in (("fresh", fresh), ("pretrained", MINI))
-        ]
-        cases += both
-        pair = [several(one, options, beside=both) for one in both]
-        gain = 100 * (statistics.fmean(s[metric] for s in pair[1]) - statistics.fmean(s[metric] for s in pair[0]))
-        cells = (*(shown(scores, metric) for scores in pair), f"{gain:+.1f}", cost(both[1]))
+        found = [several(one, options, beside=both) for one in both]
+        gain = 100 * (statistics.fmean(s[metric] for s in found[1]) - statistics.fmean(s[metric] for s in found[0]))
+        cells = (*(shown(scores, metric) for scores in found), f"{gain:+.1f}", cost(both[1]))
         rows.append(f"| {case.name}, {metric} | {' | '.join(cells)} |")
     about = (
         "The mini of [pretrain-en](pretrain-en.md) against the same mini with the weights that its pre-training began "
@@ -309,7 +312,7 @@ def worth(options: Any) -> int:
         f"{settings['optimizer.rate']:g}."
     )
     lines = [f"| set | fresh weights | pre-trained | gain | {COST[0]} |", "|---|---|---|---|---|", *rows]
-    page("finetune-worth", "What pre-training is worth", about, lines, cases, options)
+    page("finetune-worth", "What pre-training is worth", about, lines, [one for both in pairs for one in both], options)
     return 0
 
 
