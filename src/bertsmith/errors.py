@@ -1,7 +1,8 @@
 """What can go wrong for a user, one small tree.
 
 BertsmithError            anything below; its text is one sentence for a person, with what to do
-├── TrainingError         a run that cannot go on: the loss is not finite, the disk too small
+├── TrainingError         a run that cannot go on: the disk is too small
+│   └── DivergenceError   its loss or gradient is not finite
 ├── SaidByMainError       one of many processes ends because the main one does, which says why
 └── InputError            what was given is wrong: a file, a value, a text (exit code 2)
     ├── ConfigError       a model configuration that cannot be; names the field
@@ -18,6 +19,7 @@ __all__ = [
     "ConfigError",
     "CorpusError",
     "DataError",
+    "DivergenceError",
     "InputError",
     "ModelNotFoundError",
     "SaidByMainError",
@@ -34,6 +36,10 @@ class BertsmithError(Exception):
 
 class TrainingError(BertsmithError):
     """A training run cannot begin or go on; the message says why and what to do."""
+
+
+class DivergenceError(TrainingError):
+    """The loss or its gradient is no number any more; the same settings would come to the same end again."""
 
 
 class SaidByMainError(BertsmithError):

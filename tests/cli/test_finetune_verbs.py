@@ -278,7 +278,7 @@ def test_seeds_print_a_table(run):
 def test_a_search_prints_its_table(run, monkeypatch):
     monkeypatch.setattr(many, "GRID", {"optimizer.rate": (1e-6, 1e-2), "epochs": (4,)})
     write_reviews()
-    given = f"finetune MODEL --task classify --train a.tsv --dev a.tsv --output run {QUICK} --search grid"
+    given = "finetune MODEL --task classify --train a.tsv --dev a.tsv --output run --max-length 32 --search grid"
     code, out, err = run(given)
     assert code == 0, err
     lines = [line.split("\t") for line in out.splitlines()]
@@ -290,9 +290,47 @@ def test_a_search_prints_its_table(run, monkeypatch):
     assert (code, "steps" in err) == (0, False)
 
 
+def test_a_search_does_not_pass_over_what_was_given(run):
+    write_reviews()
+    given = "finetune MODEL --task classify --train a.tsv --dev a.tsv --output run --max-length 32"
+    for more, said in (
+        (
+            "--search grid --rate 1e-3",
+            "optimizer.rate: --search grid looks for it itself; leave it out, or use --seeds",
+        ),
+        ("--search optuna --set schedule.warmup=0.5", "schedule.warmup: --search optuna looks for it itself; leave it"),
+        ("--search grid --set batch.tokens=64", "batch.tokens: --search looks for batch.size, which it makes void"),
+        ("--seeds 2 --trials 3", "--trials: is for --search optuna; leave it out"),
+        ("--rate 1e-3 --set optimizer.rate=1e-4", "optimizer.rate: is given twice, by --set optimizer.rate=… and by"),
+    ):
+        code, out, err = run(f"{given} {more}")
+        assert (code, out) == (2, "")
+        assert said in err
+    assert not Path("run").exists()
+
+
+def test_a_study_gives_up_what_does_worse_than_most(run, monkeypatch):
+    """With Optuna's own pruner, which compares from the fifth trial on."""
+    monkeypatch.setattr(many, "SPACE", {"optimizer.rate": (1e-4, 3e-1, True), "epochs": [8]})
+    write_reviews()
+    given = "finetune MODEL --task classify --train a.tsv --dev a.tsv --output run --max-length 32 --batch-size 4"
+    code, out, err = run(f"{given} --search optuna --trials 8 --seed 1")
+    assert code == 0, err
+    rows = [line.split("\t") for line in out.splitlines()][1:9]
+    trials = json.loads(Path("run/summary.json").read_text())["trials"]
+    assert [row[2] == "given up" for row in rows] == [trial["scores"] is None for trial in trials]
+    given_up = [number for number, trial in enumerate(trials) if trial["scores"] is None]
+    assert given_up
+    assert min(given_up) >= 4
+    for number in given_up:
+        assert not Path(f"run/trial-{number:03d}/model").exists()
+        assert not Path(f"run/trial-{number:03d}/checkpoints").exists()
+
+
 def test_a_study_prints_its_table(run):
     write_reviews()
-    given = f"finetune MODEL --task classify --train a.tsv --dev a.tsv --output run {QUICK} --search optuna --trials 2"
+    given = "finetune MODEL --task classify --train a.tsv --dev a.tsv --output run --max-length 32 --search optuna "
+    given += "--trials 2"
     code, out, err = run(given)
     assert code == 0, err
     lines = [line.split("\t") for line in out.splitlines()]
@@ -311,13 +349,15 @@ def test_a_table_of_runs_that_differ_in_their_scores(capsys, tmp_path):
         many.Trial({"seed": 0}, {"f1": 0.75, "f1_X": 0.5}, tmp_path / "seed-000"),
         many.Trial({"seed": 1}, {"f1": 0.5}, tmp_path / "seed-001"),
         many.Trial({"seed": 2}, None, tmp_path / "seed-002"),
+        many.Trial({"seed": 3}, None, tmp_path / "seed-003", "the loss is not finite"),
     ]
     _print_summary(many.Summary(tmp_path, "f1", trials, tmp_path / "model"), as_json=False)
     lines = [line.split("\t") for line in capsys.readouterr().out.splitlines()]
-    assert lines[1:4] == [
+    assert lines[1:5] == [
         ["seed-000", "seed=0", "75.0%", "50.0%"],
         ["seed-001", "seed=1", "50.0%", ""],
         ["seed-002", "seed=2", "given up", "given up"],
+        ["seed-003", "seed=3", "failed", "failed"],
     ]
 
 

@@ -12,11 +12,13 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from bertsmith.errors import ConfigError, DataError, InputError
+from bertsmith.errors import ConfigError, DataError, DivergenceError, InputError, TrainingError
 from bertsmith.finetuning import many
+from bertsmith.finetuning.run import FinetuningRun
 from bertsmith.jobs import finetune as job
 from bertsmith.jobs.finetune import finetune, finetune_many
 from bertsmith.jobs.glue import glue
+from bertsmith.train.loop import Loop
 from finetuning.small_tasks import Watcher, write_lines
 
 
@@ -203,10 +205,120 @@ def test_a_study_does_not_touch_what_is_not_its_own(ask, tmp_path, monkeypatch):
     """A grid has folders of the same names."""
     monkeypatch.setattr(many, "GRID", {"epochs": (1, 2)})
     finetune_many(ask(), tmp_path / "run", search="grid")
-    with pytest.raises(InputError, match="the run was begun with"):
+    with pytest.raises(InputError, match="run: exists already; it holds runs of 'grid', none of 'optuna', to go on"):
         finetune_many(ask(), tmp_path / "run", search="optuna", trials=2, resume=True)
+    assert not (tmp_path / "run" / "study.journal").exists()
     assert [(path / "result.json").is_file() for path in sorted((tmp_path / "run").glob("trial-*"))] == [True, True]
     assert (tmp_path / "run" / "model" / "model.safetensors").is_file()
+
+
+@pytest.mark.parametrize("what", ["a run", "anything"])
+def test_a_folder_of_something_else_is_not_touched(ask, tmp_path, what):
+    folder = tmp_path / "run"
+    if what == "a run":
+        finetune(ask(epochs=1), folder)
+    else:
+        write_lines(folder / "model" / "mine.txt", ["dear"])
+    before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    for options in ({"seeds": 1}, {"search": "grid"}, {"search": "optuna", "trials": 1}):
+        with pytest.raises(InputError, match="run: exists already; it holds no runs to go on with; name a new folder"):
+            finetune_many(ask(epochs=1, seed=5), folder, resume=True, **options)
+    assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == before
+
+
+class Late(Counting):
+    """A signal at the last step of the first run."""
+
+    def on_step(self, values, progress, total):
+        if len(self.begun) == 1 and progress.step == total:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+
+@pytest.mark.parametrize("options", [{"seeds": 3}, {"search": "optuna", "trials": 3}])
+def test_a_signal_at_the_end_of_a_run_ends_all_of_them(ask, tmp_path, options):
+    watcher = Late()
+    found = finetune_many(ask(), tmp_path / "run", observer=watcher, **options)
+    assert (found.stopped_by, len(watcher.begun), len(found.trials)) == ("SIGTERM", 1, 1)
+    done = finetune_many(ask(), tmp_path / "run", observer=(watcher := Counting()), resume=True, **options)
+    assert (done.stopped_by, len(watcher.begun), len(done.trials)) == (None, 2, 3)
+
+
+@pytest.fixture
+def diverging(monkeypatch):
+    """The run with that seed, or that trial, meets a loss that is no number at its second step."""
+
+    def tell(*folders):
+        step = Loop.take_step
+
+        def take(self, progress):
+            if progress.step == 1 and FinetuningRun.current.name in folders:
+                raise DivergenceError("the loss is not finite")
+            return step(self, progress)
+
+        train = FinetuningRun.train
+
+        def noted(self, stop):
+            FinetuningRun.current = self.folder
+            return train(self, stop)
+
+        monkeypatch.setattr(FinetuningRun, "current", None, raising=False)
+        monkeypatch.setattr(FinetuningRun, "train", noted)
+        monkeypatch.setattr(Loop, "take_step", take)
+
+    return tell
+
+
+@pytest.mark.parametrize(
+    ("options", "failing", "others"),
+    [({"seeds": 3}, "seed-001", ["seed-000", "seed-002"]),
+     ({"search": "grid"}, "trial-001", ["trial-000", "trial-002"]),
+     ({"search": "optuna", "trials": 3}, "trial-001", ["trial-000", "trial-002"])],
+)  # fmt: skip
+def test_a_run_that_diverges_does_not_end_the_others(ask, tmp_path, monkeypatch, diverging, options, failing, others):
+    monkeypatch.setattr(many, "GRID", {"epochs": (1, 2, 3)})
+    diverging(failing)
+    found = finetune_many(ask(), tmp_path / "run", **options)
+    assert sorted(trial.folder.name for trial in found.finished) == others
+    (failed,) = (trial for trial in found.trials if trial.failed)
+    assert (failed.folder.name, failed.scores, failed.failed) == (failing, None, "the loss is not finite")
+    assert [trial["failed"] for trial in summary_of(tmp_path / "run")["trials"]] == [None, failed.failed, None]
+    assert not (failed.folder / "checkpoints").exists()
+    watcher = Counting()
+    again = finetune_many(ask(), tmp_path / "run", resume=True, observer=watcher, **options)
+    assert (watcher.begun, len(again.trials)) == ([], 3)
+
+
+def test_where_no_run_comes_to_its_end_that_is_said(ask, tmp_path, diverging):
+    diverging("seed-000", "seed-001")
+    with pytest.raises(TrainingError, match="run: no run came to its end; of the last: the loss is not finite"):
+        finetune_many(ask(), tmp_path / "run", seeds=2)
+
+
+@pytest.mark.parametrize("options", [{"seeds": 3}, {"search": "optuna", "trials": 3}])
+def test_a_file_that_breaks_on_the_way_does_not_cost_what_is_done(ask, review_files, tmp_path, options):
+    dev = write_lines(tmp_path / "dev.tsv", review_files[1].read_text().splitlines())
+    whole = dev.read_text()
+
+    class Breaking(Counting):
+        def on_begin(self, *given):
+            super().on_begin(*given)
+            if len(self.begun) == 2:
+                dev.write_text(whole + "good\tnone such\n")
+
+    with pytest.raises(DataError, match=r"dev\.tsv, line 10"):
+        finetune_many(ask(dev=dev), tmp_path / "run", observer=Breaking(), **options)
+    dev.write_text(whole)
+    done = finetune_many(ask(dev=dev), tmp_path / "run", observer=(watcher := Counting()), resume=True, **options)
+    assert (len(watcher.begun), len(done.trials)) == (1, 3)
+
+
+def test_a_search_for_what_was_decided_is_refused(ask):
+    for name, search in (("optimizer.rate", "grid"), ("epochs", "optuna"), ("schedule.warmup", "optuna")):
+        with pytest.raises(ConfigError, match=f"{name}: --search {search} looks for it itself; leave it out, or use"):
+            many.check_free(ask(), search, ["seed", name])
+    many.check_free(ask(), "grid", ["schedule.warmup", "seed"])
+    with pytest.raises(ConfigError, match=r"batch\.tokens: --search looks for batch\.size, which it makes void"):
+        many.check_free(ask(batch__tokens=64), "grid", ["seed"])
 
 
 def test_hopeless_trials_are_given_up(ask, tmp_path, monkeypatch):
@@ -243,12 +355,13 @@ def test_trials_are_compared_evaluation_by_evaluation(ask, tmp_path, monkeypatch
     assert [told[number] for number in range(3)] == [list(range(1, count + 1)) for count in epochs]
 
 
-def test_a_broken_file_leaves_nothing_behind(ask, tmp_path):
+def test_a_broken_file_leaves_nothing_behind(ask, tmp_path, capfd):
     path = write_lines(tmp_path / "data" / "a.tsv", ["text\tlabel", "good\tpos\tmore"])
     for options in ({"seeds": 2}, {"search": "grid"}, {"search": "optuna", "trials": 2}):
         with pytest.raises(DataError, match=r"a\.tsv, line 2: 3 columns, not 2"):
             finetune_many(ask(train=path), tmp_path / "run", **options)
         assert not (tmp_path / "run").exists()
+        assert capfd.readouterr() == ("", "")  # Optuna would show a traceback
     with pytest.raises(DataError, match=r"a\.tsv, line 2: 3 columns, not 2"):
         finetune(ask(dev=path), tmp_path / "run")
     assert not (tmp_path / "run").exists()

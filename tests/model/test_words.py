@@ -39,5 +39,7 @@ def test_the_whole_has_trained_rows_in_their_places_and_the_others_decayed():
     assert torch.equal(table.weight, before)
 
 
-def test_what_is_published_has_nothing_new():
-    assert set(UsedWords(make_table(), IDS).state_dict()) == {"weight"}
+def test_checkpoints_have_the_rows_and_nothing_else():
+    words = UsedWords(make_table(), IDS)
+    assert set(words.state_dict()) == {"weight"}
+    assert not list(words.buffers())

@@ -11,6 +11,7 @@ from bertsmith.finetuning.many import GRID, run_grid, run_seeds
 from bertsmith.finetuning.run import Result
 from bertsmith.jobs.report import report
 from bertsmith.train.checkpoint import Progress
+from bertsmith.train.signals import StopRequest
 from report.finetuned import make_classified
 from report.pages import HOSTILE, check_alone, check_pictures, read_page
 
@@ -27,7 +28,11 @@ def write_summary(folder, **changes):
         "best": trials[1],
         "mean": {"accuracy": 0.625, "loss": 0.375},
         "spread": {"accuracy": 0.125, "loss": 0.125},
-        "trials": [*trials, {"folder": "seed-003", "changes": {"seed": 3}, "scores": None}],
+        "trials": [
+            *trials,
+            {"folder": "seed-003", "changes": {"seed": 3}, "scores": None},
+            {"folder": "seed-004", "changes": {"seed": 4}, "scores": None, "failed": "not finite"},
+        ],
     }
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "summary.json").write_text(json.dumps({**content, **changes}), encoding="utf-8")
@@ -36,7 +41,7 @@ def write_summary(folder, **changes):
 
 def test_all_runs_are_in_a_table_with_the_best_first(tmp_path):
     page = read_page(write_summary(tmp_path / "seeds"))
-    lead = "4 runs, 1 of them given up early; accuracy 62.5% ± 12.5%; best 75.0% in seed-001"
+    lead = "5 runs, 1 of them given up early, 1 failed; accuracy 62.5% ± 12.5%; best 75.0% in seed-001"
     assert f"{lead}\n" in page.words
     assert page.tables["Runs"] == [
         ["run", "remark", "seed", "accuracy", "loss"],
@@ -44,6 +49,7 @@ def test_all_runs_are_in_a_table_with_the_best_first(tmp_path):
         ["seed-002", "", "2", "62.5%", "0.375"],
         ["seed-000", "", "0", "50.0%", "0.500"],
         ["seed-003", "given up early", "3", "", ""],
+        ["seed-004", "failed: not finite", "4", "", ""],
     ]
     assert page.tables["Scores over all runs"][1:] == [
         ["accuracy", "62.5% ± 12.5%", "50.0%", "75.0%"],
@@ -75,9 +81,9 @@ def test_what_several_runs_really_write_has_a_report(kind, tmp_path):
     request = read_request(make_classified(tmp_path / "one"))
     folder = tmp_path / kind
     if kind == "seeds":
-        run_seeds(request, folder, 3, run_nothing)
+        run_seeds(request, folder, 3, run_nothing, StopRequest())
     else:
-        run_grid(request, folder, run_nothing)
+        run_grid(request, folder, run_nothing, StopRequest())
     page = read_page(folder)
     rows = page.tables["Runs"]
     changed = ["seed"] if kind == "seeds" else list(GRID)

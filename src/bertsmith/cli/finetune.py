@@ -11,7 +11,7 @@ from bertsmith.cli.output import columns_of, pairs_of, percent, print_json, prin
 from bertsmith.errors import ConfigError
 
 if TYPE_CHECKING:
-    from bertsmith.jobs.finetune import Request, Result, Summary
+    from bertsmith.jobs.finetune import Request, Result, Summary, Trial
 
 __all__ = ["finetune"]
 
@@ -42,7 +42,7 @@ def finetune(
     seed: int | None = None,
     seeds: int | None = None,
     search: Literal["grid", "optuna"] | None = None,
-    trials: int = 20,
+    trials: int | None = None,
     config: Path | None = None,
     changes: Annotated[list[str] | None, Parameter(name="--set", negative="")] = None,
     resume: Annotated[bool, Parameter(negative="")] = False,
@@ -104,7 +104,7 @@ def finetune(
     search
         grid: the paper's 18 settings. optuna: --trials settings, each proposed from those before.
     trials
-        With --search optuna: how many.
+        With --search optuna: how many; 20 if not given.
     config
         A YAML file with settings, those of the task under `task:`.
     changes
@@ -115,23 +115,35 @@ def finetune(
         Print the result as JSON.
     """
     from bertsmith.cli.display import FinetuneDisplay, leave_if_stopped
+    from bertsmith.jobs.finetune import check_free, finetune_many
     from bertsmith.jobs.finetune import finetune as job
-    from bertsmith.jobs.finetune import finetune_many
 
+    if trials is not None and search != "optuna":
+        raise ConfigError("--trials: is for --search optuna; leave it out")
     flags = {"multilabel": multilabel or None, "unanswerable": unanswerable or None, "context": context or None}
     own = {**flags, "long.mode": long, "long.pool": pool, "long.head": head, "max_length": max_length, "metric": metric}
     others = {"epochs": epochs, "optimizer.rate": rate, "batch.size": batch_size, "seed": seed}
     given: dict[str, Any] = {f"task.{name}": value for name, value in own.items() if value is not None}
     given |= {name: value for name, value in others.items() if value is not None}
-    request = _request(
-        model, task, preset, data, train, dev, rows, config, columns, {**given, **pairs_of(changes or [])}
-    )
+    named = pairs_of(changes or [])
+    for name in given.keys() & named.keys():
+        raise ConfigError(f"{name}: is given twice, by --set {name}=… and by its own option; give it once")
+    given |= named
+    request = _request(model, task, preset, data, train, dev, rows, config, columns, given)
     with FinetuneDisplay() as display:
         if seeds is not None or search is not None:
             if request is None:
                 raise ConfigError("a model and its files are missing")
+            if search is not None:
+                check_free(request, search, given)
             summary = finetune_many(
-                request, output, seeds=seeds, search=search, trials=trials, resume=resume, observer=display
+                request,
+                output,
+                seeds=seeds,
+                search=search,
+                trials=20 if trials is None else trials,
+                resume=resume,
+                observer=display,
             )
         else:
             result = job(request, output, resume=resume, observer=display)
@@ -208,7 +220,7 @@ def _print_summary(summary: Summary, *, as_json: bool) -> None:
     names = [name for name in best.scores or {} if name != "loss"]
     rows = [
         [trial.folder.name, ", ".join(f"{name}={value:g}" for name, value in trial.changes.items()),
-         *(_score(trial.scores, name) for name in names)]
+         *(_score(trial, name) for name in names)]
         for trial in summary.trials
     ]  # fmt: skip
     spreads = [summary.spread(name) for name in names]
@@ -218,8 +230,8 @@ def _print_summary(summary: Summary, *, as_json: bool) -> None:
     print_line(f"model: {summary.model}")
 
 
-def _score(scores: dict[str, float] | None, name: str) -> str:
+def _score(trial: Trial, name: str) -> str:
     """One cell; a class that a run neither had nor guessed has no score."""
-    if not scores:
-        return "given up"
-    return percent(scores[name]) if name in scores else ""
+    if not trial.scores:
+        return "failed" if trial.failed else "given up"
+    return percent(trial.scores[name]) if name in trial.scores else ""

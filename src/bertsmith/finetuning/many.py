@@ -1,8 +1,9 @@
 """Several runs of one request: with other seeds, or with other settings until the best are found.
 
 Every run has a folder of its own, and one that is finished is not run again: what was interrupted goes on where it was
-(in a study, with another proposal). The best model is `model/` of the whole. Of a search only the best run keeps its
-weights.
+(in a study, with another proposal). A run whose loss is not finite has failed, and the others go on. The best model is
+`model/` of the whole. Of a search only the best run keeps its weights. `several.json`, which is written first, says
+what kind of runs a folder holds; in any other folder nothing is touched.
 """
 
 from __future__ import annotations
@@ -10,11 +11,13 @@ from __future__ import annotations
 import json
 import shutil
 import statistics
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import product
 from typing import TYPE_CHECKING, Any
 
-from bertsmith.errors import InputError
+from bertsmith.config import read_json
+from bertsmith.errors import ConfigError, DivergenceError, InputError
 from bertsmith.finetuning.keeping import Observer
 from bertsmith.finetuning.request import read_request
 from bertsmith.finetuning.run import Result, finished
@@ -23,14 +26,18 @@ from bertsmith.settings import changed
 from bertsmith.train.request import take_up
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
     from pathlib import Path
 
     from bertsmith.finetuning.request import Request
+    from bertsmith.train.signals import StopRequest
 
     RunOne = Callable[[Request, Path, Observer | None], Result]
 
-__all__ = ["GRID", "Summary", "Trial", "run_grid", "run_seeds", "run_study"]
+__all__ = ["GRID", "Summary", "Trial", "check_free", "opened", "run_grid", "run_seeds", "run_study"]
+
+_MARK = "several.json"
+_FAILED = "failed.json"  # in the folder of a run: why it is not to be tried again
 
 # The paper's, appendix A.3.
 GRID: dict[str, tuple[Any, ...]] = {
@@ -40,13 +47,26 @@ GRID: dict[str, tuple[Any, ...]] = {
 }
 
 
+# What a study may propose: from, to and whether by orders of magnitude; or one of several.
+SPACE: dict[str, tuple[float, float, bool] | list[int]] = {
+    "optimizer.rate": (1e-5, 2e-4, True),
+    "batch.size": [16, 32],
+    "epochs": [2, 3, 4],
+    "schedule.warmup": (0.0, 0.2, False),
+}
+
+
 @dataclass(frozen=True)
 class Trial:
-    """One run of several: what was changed for it, and how it scored; None where it was given up early."""
+    """One run of several: what was changed for it, and how it scored.
+
+    No scores: it was given up early, or `failed` says why it could not go on.
+    """
 
     changes: dict[str, Any]
     scores: dict[str, float] | None
     folder: Path
+    failed: str | None = None
 
 
 @dataclass(frozen=True)
@@ -71,61 +91,96 @@ class Summary:
         return statistics.fmean(values), statistics.stdev(values) if len(values) > 1 else 0.0
 
 
-def run_seeds(request: Request, folder: Path, count: int, run_one: RunOne) -> Summary:
+@contextmanager
+def opened(folder: Path, kind: str, *, resume: bool) -> Iterator[None]:
+    """A folder for runs of a kind: a new one, or with `resume` one that holds such; bad input leaves nothing behind."""
+    is_new = not folder.exists() or (resume and folder.is_dir() and not any(folder.iterdir()))
+    mark = folder / _MARK
+    if not is_new:
+        if not resume:
+            raise InputError(f"{folder}: exists already; go on with --resume, or name a new folder")
+        there = read_json(mark).get("kind") if mark.is_file() else None
+        if there != kind:
+            holds = "no runs" if there is None else f"runs of {there!r}, none of {kind!r},"
+            raise InputError(f"{folder}: exists already; it holds {holds} to go on with; name a new folder")
+    folder.mkdir(parents=True, exist_ok=True)
+    _write_json(mark, {"kind": kind})
+    try:
+        yield
+    except InputError:
+        if is_new and not any(path.is_dir() for path in folder.iterdir()):  # no run has begun
+            shutil.rmtree(folder)
+        raise
+
+
+def check_free(request: Request, search: str, given: Iterable[str]) -> None:
+    """Refuse a search for what has been decided."""
+    searched = GRID if search == "grid" else SPACE
+    for name in given:
+        if name in searched:
+            raise ConfigError(f"{name}: --search {search} looks for it itself; leave it out, or use --seeds")
+    if request.settings.batch.tokens is not None:
+        raise ConfigError("batch.tokens: --search looks for batch.size, which it makes void; leave it out")
+
+
+def run_seeds(request: Request, folder: Path, count: int, run_one: RunOne, stop: StopRequest) -> Summary:
     """The same run with `count` seeds, beginning at the request's own."""
     first = request.settings.seed
     changes = [{"seed": first + number} for number in range(count)]
-    return _run_all(request, folder, "seed", changes, run_one, keep_all=True)
+    return _run_all(request, folder, "seed", changes, run_one, stop, keep_all=True)
 
 
-def run_grid(request: Request, folder: Path, run_one: RunOne) -> Summary:
+def run_grid(request: Request, folder: Path, run_one: RunOne, stop: StopRequest) -> Summary:
     """Every combination of the paper's grid."""
     changes = [dict(zip(GRID, values, strict=True)) for values in product(*GRID.values())]
-    return _run_all(request, folder, "trial", changes, run_one)
+    return _run_all(request, folder, "trial", changes, run_one, stop)
 
 
-def run_study(request: Request, folder: Path, count: int, run_one: RunOne, observer: Observer) -> Summary:
+def run_study(
+    request: Request, folder: Path, count: int, run_one: RunOne, stop: StopRequest, observer: Observer
+) -> Summary:
     """So many runs, each with settings that Optuna proposes from those before; hopeless ones are given up early."""
-    if request.dev is None:
-        raise InputError("--search: there is nothing to choose by; give a --dev file")
-    is_new, metric = not folder.exists(), str(request.options["metric"])
+    metric = str(request.options["metric"])
     optuna, study = _open_study(folder, request.settings.seed)
-    stopped: list[str] = []
 
     def objective(trial: Any) -> float:
-        changes = {
-            "optimizer.rate": trial.suggest_float("optimizer.rate", 1e-5, 2e-4, log=True),
-            "batch.size": trial.suggest_categorical("batch.size", [16, 32]),
-            "epochs": trial.suggest_int("epochs", 2, 4),
-            "schedule.warmup": trial.suggest_float("schedule.warmup", 0.0, 0.2),
-        }
+        changes = {name: _propose(trial, name) for name in SPACE}
         trial.set_user_attr("changes", changes)
         pruning = _Pruning(observer, trial, metric, optuna)
-        result = run_one(_with(request, changes), _place_of(trial, folder), pruning)
+        try:
+            result = run_one(_with(request, changes), _place_of(trial, folder), pruning)
+        except DivergenceError as error:
+            observer.on_note(str(error))
+            trial.set_user_attr("failed", str(error))
+            raise optuna.TrialPruned from error
         if result.stopped_by is not None:
-            stopped.append(result.stopped_by)
             trial.set_user_attr("stopped", result.stopped_by)
-            study.stop()
             raise optuna.TrialPruned
         trial.set_user_attr("scores", result.scores)
         return result.scores[metric]
 
-    def forget(*_: Any) -> None:
+    def after_each(*_: Any) -> None:
         _forget_all_but_best(_trials_of(study, folder), metric)
+        if stop:
+            study.stop()
 
     ended = _trials_of(study, folder)
     for trial in ended:
         _check_same(_with(request, trial.changes), trial.folder)
     for place in {_place_of(trial, folder) for trial in study.trials} - {trial.folder for trial in ended}:
         shutil.rmtree(place, ignore_errors=True)  # of those that were stopped or killed
-    try:
-        if len(ended) < count:
-            study.optimize(objective, n_trials=count - len(ended), catch=(), callbacks=[forget])
-    except InputError:
-        if is_new:
-            shutil.rmtree(folder)
-        raise
-    return _finish(folder, metric, _trials_of(study, folder), stopped[0] if stopped else None)
+    if len(ended) < count:
+        study.optimize(objective, n_trials=count - len(ended), catch=(), callbacks=[after_each])
+    ended = _trials_of(study, folder)
+    return _finish(folder, metric, ended, stop.name if len(ended) < count else None)
+
+
+def _propose(trial: Any, name: str) -> float | int:
+    choice = SPACE[name]
+    if isinstance(choice, list):
+        return int(trial.suggest_categorical(name, choice))
+    low, high, by_magnitude = choice
+    return float(trial.suggest_float(name, low, high, log=by_magnitude))
 
 
 def _open_study(folder: Path, seed: int) -> tuple[Any, Any]:
@@ -135,8 +190,7 @@ def _open_study(folder: Path, seed: int) -> tuple[Any, Any]:
         from optuna.storages.journal import JournalFileBackend
     except ImportError as error:
         raise InputError("--search optuna: Optuna is not installed: pip install 'bertsmith[search]'") from error
-    optuna.logging.set_verbosity(optuna.logging.WARNING)
-    folder.mkdir(parents=True, exist_ok=True)
+    optuna.logging.set_verbosity(optuna.logging.ERROR)  # what goes wrong is said once, by us
     study = optuna.create_study(
         storage=optuna.storages.JournalStorage(JournalFileBackend(str(folder / "study.journal"))),
         study_name="finetune",
@@ -156,10 +210,11 @@ def _place_of(trial: Any, folder: Path) -> Path:
 def _trials_of(study: Any, folder: Path) -> list[Trial]:
     """Those that came to an end, or were given up; not what failed, or what a signal stopped or killed."""
     return [
-        Trial(trial.user_attrs["changes"], trial.user_attrs.get("scores"), _place_of(trial, folder))
+        Trial(trial.user_attrs["changes"], trial.user_attrs.get("scores"), _place_of(trial, folder),
+              trial.user_attrs.get("failed"))
         for trial in study.trials
         if trial.state.name in ("COMPLETE", "PRUNED") and "stopped" not in trial.user_attrs
-    ]
+    ]  # fmt: skip
 
 
 class _Pruning(Observer):
@@ -185,27 +240,37 @@ def _run_all(
     name: str,
     changes: Iterable[dict[str, Any]],
     run_one: RunOne,
+    stop: StopRequest,
     *,
     keep_all: bool = False,
 ) -> Summary:
     metric = str(request.options["metric"])
-    if request.dev is None:
-        raise InputError("there is nothing to compare runs by; give a --dev file")
     trials: list[Trial] = []
     for number, change in enumerate(changes):
         place = folder / f"{name}-{number:03d}"
         asked = _with(request, change)
-        result = finished(place)
-        if result is not None:
+        result, failed = finished(place), _failure(place)
+        if result is not None or failed is not None:
             _check_same(asked, place)
+        elif stop:
+            return Summary(folder, metric, trials, stopped_by=stop.name)
         else:
-            result = run_one(asked, place, None)
-        if result.stopped_by is not None:
+            try:
+                result = run_one(asked, place, None)
+            except DivergenceError as error:
+                failed = str(error)
+                _write_json(place / _FAILED, {"failed": failed})
+        if result is not None and result.stopped_by is not None:
             return Summary(folder, metric, trials, stopped_by=result.stopped_by)
-        trials.append(Trial(change, result.scores, place))
-        if not keep_all:
-            _forget_all_but_best(trials, metric)
+        trials.append(Trial(change, None if result is None else result.scores, place, failed))
+        _forget_all_but_best(trials, metric, keep_models=keep_all)
     return _finish(folder, metric, trials, None)
+
+
+def _failure(place: Path) -> str | None:
+    """Why a run could not go on, where that is known."""
+    path = place / _FAILED
+    return str(read_json(path).get("failed")) if path.is_file() else None
 
 
 def _with(request: Request, changes: dict[str, Any]) -> Request:
@@ -220,20 +285,27 @@ def _check_same(asked: Request, folder: Path) -> None:
         raise InputError(f"{folder}: {error}") from error
 
 
-def _forget_all_but_best(trials: Sequence[Trial], metric: str) -> None:
+def _forget_all_but_best(trials: Sequence[Trial], metric: str, *, keep_models: bool = False) -> None:
     best = max((t for t in trials if t.scores), key=lambda t: (t.scores or {})[metric], default=None)
     for trial in trials:
-        shutil.rmtree(trial.folder / "checkpoints", ignore_errors=True)  # of one that was given up
-        if trial is not best:
+        shutil.rmtree(trial.folder / "checkpoints", ignore_errors=True)  # of one that was given up, or failed
+        if trial is not best and not keep_models:
             shutil.rmtree(trial.folder / "model", ignore_errors=True)
 
 
 def _finish(folder: Path, metric: str, trials: Sequence[Trial], stopped_by: str | None) -> Summary:
     """Write what came out, and put the best model where a run has its model."""
     summary = Summary(folder, metric, trials, stopped_by=stopped_by)
-    if stopped_by is not None or not summary.finished:
+    if stopped_by is not None:
         return summary
+    if not summary.finished:
+        reasons = [trial.failed for trial in trials if trial.failed]
+        raise DivergenceError(
+            f"{folder}: no run came to its end; of the last: {reasons[-1] if reasons else 'given up'}"
+        )
     best, target = summary.finished[0], folder / "model"
+    if not (best.folder / "model").is_dir():
+        raise InputError(f"{best.folder}: is the best run, and its model is gone; begin again in another folder")
     if target.exists():
         shutil.rmtree(target)
     with new_folder(target) as aside:
@@ -244,8 +316,14 @@ def _finish(folder: Path, metric: str, trials: Sequence[Trial], stopped_by: str 
         "best": {"folder": best.folder.name, "changes": best.changes, "scores": best.scores},
         "mean": {name: summary.spread(name)[0] for name in names},
         "spread": {name: summary.spread(name)[1] for name in names},
-        "trials": [{"folder": t.folder.name, "changes": t.changes, "scores": t.scores} for t in trials],
+        "trials": [
+            {"folder": t.folder.name, "changes": t.changes, "scores": t.scores, "failed": t.failed} for t in trials
+        ],
     }
-    text = json.dumps(content, indent=2, ensure_ascii=False) + "\n"
-    write_whole(folder / "summary.json", lambda file: file.write(text.encode()))
+    _write_json(folder / "summary.json", content)
     return replace(summary, model=target)
+
+
+def _write_json(path: Path, content: dict[str, Any]) -> None:
+    text = json.dumps(content, indent=2, ensure_ascii=False) + "\n"
+    write_whole(path, lambda file: file.write(text.encode()))

@@ -19,7 +19,10 @@ __all__ = ["Request", "is_finetuning", "make_request", "read_request"]
 
 @dataclass(frozen=True)
 class Request:
-    """All that decides a run's result. `rows` limits the training file to its first so many examples."""
+    """All that decides a run's result. `rows` limits the training file to its first so many examples.
+
+    The digests of the files are filled in when a run begins; one that goes on wants the same files.
+    """
 
     model: str
     kind: str
@@ -29,6 +32,8 @@ class Request:
     settings: Settings
     preset: str | None = None
     rows: int | None = None
+    train_digest: str | None = None
+    dev_digest: str | None = None
 
 
 def make_request(

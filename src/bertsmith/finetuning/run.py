@@ -6,11 +6,13 @@ A run folder is as that of pre-training, with `predictions.jsonl` (the dev file,
 
 from __future__ import annotations
 
+import hashlib
 import json
 import shutil
 from dataclasses import asdict, dataclass, fields, replace
 from functools import partial
 from itertools import islice
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -43,7 +45,6 @@ from bertsmith.train.loop import Cadence, Hooks, Loop
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from pathlib import Path
 
     from bertsmith.finetuning.keeping import Observer
     from bertsmith.finetuning.request import Request
@@ -105,6 +106,7 @@ class FinetuningRun:
         if request.dev is not None:
             held_out = _read(self.task, request.dev, None)
             self.dev_split = Split(held_out, self.task.encode(held_out, self.tokenizer))
+        self.request = _with_digests(request)
         self.criterion = Criterion(self._class_weights(), self.settings.smoothing)
         self.work = FinetuningWork(
             self.train_split.items, self.task, self.criterion, self.settings, self.config, self.world
@@ -291,7 +293,7 @@ class FinetuningRun:
 
 
 def finished(folder: Path) -> Result | None:
-    """How a run ended that is at its end; None for any other."""
+    """How a run ended that is at its end; None for any other. Its model may have been removed since."""
     path = folder / "result.json"
     if not path.is_file():
         return None
@@ -301,6 +303,23 @@ def finished(folder: Path) -> Result | None:
         return Result(folder, done, content["scores"], content["metric"], folder / "model")
     except (KeyError, TypeError) as error:
         raise InputError(f"{path}: is not the result of a run ({error})") from error
+
+
+def _with_digests(request: Request) -> Request:
+    """The same, with the digests of its files; where it has some already, they must be these."""
+    digests = []
+    for file, before in ((request.train, request.train_digest), (request.dev, request.dev_digest)):
+        digest = None
+        if file is not None and Path(file).is_file():  # a pipe cannot be read again
+            with Path(file).open("rb") as content:
+                digest = hashlib.file_digest(content, "sha256").hexdigest()
+        if before not in (None, digest):
+            raise DataError(
+                f"{file}: has changed since the run was begun; put the file back as it was, or begin a new run "
+                "in another folder"
+            )
+        digests.append(digest)
+    return replace(request, train_digest=digests[0], dev_digest=digests[1])
 
 
 def _read(task: Task[Any], name: str, rows: int | None) -> list[Any]:

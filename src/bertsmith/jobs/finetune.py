@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
+from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Literal
 
 from bertsmith.errors import ConfigError, InputError
 from bertsmith.finetuning.keeping import Observer
-from bertsmith.finetuning.many import Summary, run_grid, run_seeds, run_study
+from bertsmith.finetuning.many import Summary, Trial, check_free, opened, run_grid, run_seeds, run_study
 from bertsmith.finetuning.request import Request, make_request, read_request
 from bertsmith.finetuning.run import FinetuningRun, Result, finished
 from bertsmith.jobs.settling import settle
@@ -19,12 +20,16 @@ from bertsmith.train.signals import listening
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from bertsmith.train.signals import StopRequest
+
 __all__ = [
     "Observer",
     "Request",
     "Result",
     "Search",
     "Summary",
+    "Trial",
+    "check_free",
     "finetune",
     "finetune_many",
     "make_request",
@@ -35,9 +40,17 @@ Search = Literal["grid", "optuna"]
 
 
 def finetune(
-    request: Request | None, output: Path, *, resume: bool = False, observer: Observer | None = None
+    request: Request | None,
+    output: Path,
+    *,
+    resume: bool = False,
+    observer: Observer | None = None,
+    stop: StopRequest | None = None,
 ) -> Result:
-    """Train as asked (`make_request`); with `resume`, go on with the run in `output`."""
+    """Train as asked (`make_request`); with `resume`, go on with the run in `output`.
+
+    `stop` is that of a caller who listens to signals; without one this does.
+    """
     with joined() as world:
         watcher = observer if observer is not None and world.is_main else Observer()
         settled = partial(settle, request, output, resume=resume, read=read_request, missing="model and files")
@@ -45,11 +58,14 @@ def finetune(
         done = world.decide(lambda: finished(output))
         if done is not None:
             watcher.on_note(f"{output}: is at its end already")
-            return replace(done, is_main=world.is_main)
-        run = FinetuningRun(request, output, world, watcher)
-        with listening() as stop:
-            result = run.train(stop)
-        if world.is_main and result.model is not None:
+            if done.model is None or not done.model.is_dir():
+                raise InputError(f"{output}: is at its end, and its model is gone; begin a new run in another folder")
+            result = replace(done, is_main=world.is_main)
+        else:
+            run = FinetuningRun(request, output, world, watcher)
+            with listening() if stop is None else nullcontext(stop) as signals:
+                result = run.train(signals)
+        if world.is_main and result.model is not None and not (done and (output / "report.html").is_file()):
             from bertsmith.report.finetuning import write_report  # loads matplotlib
 
             write_report(output)
@@ -72,15 +88,16 @@ def finetune_many(
         raise ConfigError("give either a number of seeds or a search, one after the other")
     if (seeds is not None and seeds < 1) or trials < 1:
         raise ConfigError("the number of runs must be 1 or more")
-    if output.exists() and not resume:
-        raise InputError(f"{output}: exists already; go on with --resume, or name a new folder")
-    run_one = partial(_run_one, observer=observer or Observer())
-    if seeds is not None:
-        summary = run_seeds(request, output, seeds, run_one)
-    elif search == "grid":
-        summary = run_grid(request, output, run_one)
-    else:
-        summary = run_study(request, output, trials, run_one, observer or Observer())
+    if request.dev is None:
+        raise InputError("there is nothing to compare runs by; give a --dev file")
+    with opened(output, search or "seeds", resume=resume), listening() as stop:
+        run_one = partial(_run_one, observer=observer or Observer(), stop=stop)
+        if seeds is not None:
+            summary = run_seeds(request, output, seeds, run_one, stop)
+        elif search == "grid":
+            summary = run_grid(request, output, run_one, stop)
+        else:
+            summary = run_study(request, output, trials, run_one, stop, observer or Observer())
     if summary.model is not None:
         from bertsmith.report.several import write_report
 
@@ -94,5 +111,7 @@ def refuse_several_processes() -> None:
         raise ConfigError("several runs are not spread over processes; start them without torchrun, or one by one")
 
 
-def _run_one(request: Request, folder: Path, other: Observer | None, *, observer: Observer) -> Result:
-    return finetune(request, folder, resume=folder.exists(), observer=other or observer)
+def _run_one(
+    request: Request, folder: Path, other: Observer | None, *, observer: Observer, stop: StopRequest
+) -> Result:
+    return finetune(request, folder, resume=folder.exists(), observer=other or observer, stop=stop)

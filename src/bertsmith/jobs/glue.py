@@ -12,6 +12,7 @@ from bertsmith.jobs.finetune import finetune, make_request, refuse_several_proce
 from bertsmith.tasks.classify import TextTask
 from bertsmith.tasks.kinds import make_task
 from bertsmith.tasks.presets import GLUE, PRESETS
+from bertsmith.train.signals import listening
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -90,17 +91,20 @@ def glue(
     seconds = {name: PRESETS[name].find_second(data / PRESETS[name].folder) for name in requests}
     for name, request in requests.items():
         _check_files(request, seconds[name])
-    for name, request in requests.items():
-        if observer is not None:
-            observer.on_note(f"{name}:")
-        result = finetune(request, output / name, resume=resume, observer=observer)
-        if result.stopped_by is not None:
-            return GlueResult(rows, missing, result.stopped_by)
-        scores = {score: result.scores[score] for score in PRESETS[name].reported}
-        if (second := seconds[name]) is not None:
-            others = evaluate(str(result.model), data=str(second))
-            scores |= {f"{score}_{_SECOND}": others[score] for score in PRESETS[name].reported}
-        rows.append(GlueRow(name, scores, output / name))
+    with listening() as stop:
+        for name, request in requests.items():
+            if stop:
+                return GlueResult(rows, missing, stop.name)
+            if observer is not None:
+                observer.on_note(f"{name}:")
+            result = finetune(request, output / name, resume=resume, observer=observer, stop=stop)
+            if result.stopped_by is not None:
+                return GlueResult(rows, missing, result.stopped_by)
+            scores = {score: result.scores[score] for score in PRESETS[name].reported}
+            if (second := seconds[name]) is not None:
+                others = evaluate(str(result.model), data=str(second))
+                scores |= {f"{score}_{_SECOND}": others[score] for score in PRESETS[name].reported}
+            rows.append(GlueRow(name, scores, output / name))
     return GlueResult(rows, missing)
 
 

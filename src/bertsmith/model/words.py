@@ -17,28 +17,25 @@ __all__ = ["UsedWords"]
 class UsedWords(nn.Module):
     """Takes the ids of the whole table, of which only `ids` may come."""
 
-    places: torch.Tensor  # (V,) the row of an id; -1 for those that have none
-
     def __init__(self, table: nn.Embedding, ids: torch.Tensor) -> None:
         super().__init__()
         self.num_embeddings = table.num_embeddings
         self._before = table.weight.detach()  # (V, H)
         ids = ids.unique().to(self._before.device)
-        places = torch.full((self.num_embeddings,), -1, device=ids.device)
-        places[ids] = torch.arange(len(ids), device=ids.device)
-        self.register_buffer("places", places, persistent=False)  # in checkpoints, not in what is published
+        self._places = torch.full((self.num_embeddings,), -1, device=ids.device)  # (V,) the row of an id
+        self._places[ids] = torch.arange(len(ids), device=ids.device)
         self.weight = nn.Parameter(self._before[ids])
 
     def forward(self, input_ids: torch.Tensor) -> torch.Tensor:
         """(T,) to (T, H)."""
-        return F.embedding(self.places[input_ids], self.weight)
+        return F.embedding(self._places[input_ids], self.weight)
 
     def whole(self, trained: torch.Tensor, decayed: float) -> torch.Tensor:
         """The table (V, H) that training all of it would have given, from the rows (n, H) that were trained.
 
         `decayed` is the share that is left of a weight that had no gradient.
         """
-        used = self.places >= 0
+        used = self._places >= 0
         table = self._before * decayed
         table[used] = trained.to(table)  # rows are in the order of their ids
         return table

@@ -26,13 +26,21 @@ _MAX_TRIALS, _MAX_SCORES, _MAX_PLOTS = 500, 12, 6
 
 
 class _Trial(BaseModel):
-    """One run; without scores where it was given up early."""
+    """One run; without scores where it was given up early, or `failed`."""
 
     model_config = ConfigDict(frozen=True)
 
     folder: str
     changes: dict[str, Any]
     scores: dict[str, float] | None
+    failed: str | None = None
+
+    @property
+    def remark(self) -> str:
+        """Why it has no scores."""
+        if self.scores is not None:
+            return ""
+        return "given up early" if self.failed is None else f"failed: {self.failed}"
 
 
 class _Summary(BaseModel):
@@ -72,8 +80,10 @@ def write_report(folder: Path) -> Path:
 
 
 def _lead(summary: _Summary) -> str:
-    metric, early = summary.metric, sum(trial.scores is None for trial in summary.trials)
+    metric, failed = summary.metric, sum(trial.failed is not None for trial in summary.trials)
+    early = sum(trial.scores is None for trial in summary.trials) - failed
     given_up = f", {early:,} of them given up early" if early else ""
+    given_up += f", {failed:,} failed" if failed else ""
     best = (summary.best.scores or {}).get(metric)
     top = f"; best {show_score(metric, best)} in {summary.best.folder}" if best is not None else ""
     return f"{len(summary.trials):,} runs{given_up}; {name_score(metric)} {_mean(summary, metric)}{top}"
@@ -106,7 +116,7 @@ def _runs(folder: Path, trials: Sequence[_Trial], summary: _Summary) -> Html:
         settings = [_value(trial.changes.get(name)) for name in changed]
         scores = trial.scores or {}
         figures = [show_score(name, scores[name]) if name in scores else "" for name in names]
-        remark = "given up early" if trial.scores is None else ""
+        remark: str | Html = trial.remark
         if trial.folder == summary.best.folder:
             remark = Html("<strong>★ best</strong>")
         rows.append([_link(folder, trial.folder), remark, *settings, *figures])

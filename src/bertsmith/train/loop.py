@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 
-from bertsmith.errors import TrainingError
+from bertsmith.errors import DivergenceError
 from bertsmith.train.distributed import gathered, holding_gradients
 
 if TYPE_CHECKING:
@@ -179,7 +179,7 @@ class Loop:
         sums = self._accumulate(data.parts, counts)
         norm = self._clip()
         if not math.isfinite(norm):
-            raise TrainingError(
+            raise DivergenceError(
                 f"the loss or its gradient is not finite at step {progress.step + 1}; checkpoints from before are "
                 "kept. Begin a new run with a lower learning rate (--set optimizer.rate=…)"
             )
