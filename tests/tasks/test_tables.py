@@ -103,15 +103,37 @@ def test_standard_input_is_json_where_it_begins_with_a_brace(stdin):
 
 
 def test_plain_text_is_told_from_a_table(tmp_path, stdin):
-    assert is_plain_text(written(tmp_path, "a.txt", "one text\nand\tanother\n"))
-    assert not is_plain_text(written(tmp_path, "b.txt", "text\tlabel\n"))
-    assert not is_plain_text(written(tmp_path, "a.tsv", "text\n"))
-    stdin(b"one text\na\tb\n")
-    assert is_plain_text("-")
+    table = written(tmp_path, "b.txt", "text\tlabel\n")
+    for told in (False, True):
+        assert is_plain_text(written(tmp_path, "a.txt", "one text\nand\tanother\n"), told=told)
+        assert not is_plain_text(written(tmp_path, "a.tsv", "text\n"), told=told)
+        stdin(b"one text\na\tb\n")
+        assert is_plain_text("-", told=told)
+        stdin(b'{"text": "a"}')
+        assert not is_plain_text("-", told=told)
+    assert not is_plain_text(table, told=True)
+    with pytest.raises(DataError, match=r"b\.txt, line 1: has tabs, so it may be a table; name its columns with --col"):
+        is_plain_text(table, told=False)
     stdin(b"a\tb\n")
-    assert not is_plain_text("-")
-    stdin(b'{"text": "a"}')
-    assert not is_plain_text("-")
+    assert not is_plain_text("-", told=True)
+    with pytest.raises(DataError, match="standard input, line 1: has tabs, so it may be a table"):
+        is_plain_text("-", told=False)
+
+
+@pytest.mark.parametrize("begins", [b"\xef\xbb\xbf", b" ", b"\n\n", b"\xef\xbb\xbf\r\n"])
+def test_json_on_standard_input_may_have_something_before_its_brace(stdin, begins):
+    stdin(begins + b'{"text": "a"}\n')
+    assert [row.cells for row in read_rows("-")] == [{"text": "a"}]
+
+
+@pytest.mark.parametrize("name", ["a.tsv", "a.csv"])
+def test_a_blank_line_is_an_empty_cell_where_there_is_one_column(tmp_path, name):
+    """Or what is said of the rows after it would stand beside others."""
+    path = written(tmp_path, name, "\nsentence\ngood\n\n\nbad\n\n")
+    found = [(3, {"sentence": "good"}), (4, {"sentence": ""}), (5, {"sentence": ""}), (6, {"sentence": "bad"})]
+    assert cells(path) == found
+    path = written(tmp_path, name, "a\tb\n1\t2\n\n3\t4\n".replace("\t", "\t" if name == "a.tsv" else ","))
+    assert cells(path) == [(2, {"a": "1", "b": "2"}), (4, {"a": "3", "b": "4"})]
 
 
 @pytest.mark.parametrize(
@@ -152,6 +174,14 @@ def test_a_broken_table_is_refused_with_file_and_line(tmp_path, name, data, line
 def test_a_character_above_the_first_plane_is_no_half_pair(tmp_path):
     name = written(tmp_path, "a.jsonl", json.dumps({"text": "grin 😀"}))
     assert cells(name) == [(1, {"text": "grin 😀"})]
+
+
+def test_two_columns_of_one_name_are_told_apart_by_number_alone(tmp_path):
+    table = pyarrow.Table.from_arrays([pyarrow.array(["a"]), pyarrow.array(["b"])], names=["text", "text"])
+    parquet.write_table(table, tmp_path / "a.parquet")
+    with pytest.raises(DataError, match=r"a\.parquet, line 1: two columns have the same name"):
+        cells(str(tmp_path / "a.parquet"))
+    assert cells(str(tmp_path / "a.parquet"), [2]) == [(1, {1: "a", 2: "b"})]
 
 
 def test_a_parquet_row_that_is_not_utf8_has_its_number(tmp_path):

@@ -7,6 +7,7 @@ In JSON a dot leads inside: `question.stem`.
 
 from __future__ import annotations
 
+import codecs
 import csv
 import json
 import re
@@ -122,20 +123,34 @@ def read_rows(name: str, columns: Iterable[Column] = (), *, lenient: bool = Fals
     return _table(name, _tsv_lines(name) if kind == "tsv" else _csv_lines(name), numbered, lenient=lenient)
 
 
-def is_plain_text(name: str) -> bool:
-    """Whether a file, or standard input, is one text a line: nothing says that it is a table, and it has no tab."""
+def is_plain_text(name: str, *, told: bool) -> bool:
+    """Whether a file, or standard input, is one text a line: nothing says that it is a table, and it has no tab.
+
+    With tabs, and nobody who has `told` what its columns are, it could be either; that is an error.
+    """
     if _kind_of(name) != "lines":
         return False
     if name == "-":
-        return b"\t" not in sys.stdin.buffer.peek(1).split(b"\n", 1)[0]  # type: ignore[union-attr]
-    with opened(name) as file:
-        return b"\t" not in file.readline()
+        first = sys.stdin.buffer.peek(1).split(b"\n", 1)[0]  # type: ignore[union-attr]
+    else:
+        with opened(name) as file:
+            first = file.readline()
+    if b"\t" in first and not told:
+        raise Place(_shown(name), 1).error(
+            "has tabs, so it may be a table; name its columns with --column text=…, or take the tabs out of the texts"
+        )
+    return b"\t" not in first
 
 
 def _kind_of(name: str) -> str:
     if name == "-":
-        return "jsonl" if sys.stdin.buffer.peek(1)[:1] == b"{" else "lines"  # type: ignore[union-attr]
+        begins = sys.stdin.buffer.peek(1).removeprefix(codecs.BOM_UTF8).lstrip()  # type: ignore[union-attr]
+        return "jsonl" if begins[:1] == b"{" else "lines"
     return SUFFIXES.get(Path(name).suffix.lower(), "")
+
+
+def _shown(name: str) -> str:
+    return "standard input" if name == "-" else name
 
 
 def has_lone_surrogate(text: str) -> bool:
@@ -145,10 +160,9 @@ def has_lone_surrogate(text: str) -> bool:
 
 def numbered_lines(name: str) -> Iterator[tuple[Place, str]]:
     """The lines of a file in UTF-8, with their places; only a line feed ends one, and it stays."""
-    shown = "standard input" if name == "-" else name
     with nullcontext(sys.stdin.buffer) if name == "-" else opened(name) as file:
         for number, data in enumerate(file, start=1):
-            place = Place(shown, number)
+            place = Place(_shown(name), number)
             try:
                 yield place, data.decode("utf-8-sig" if number == 1 else "utf-8")
             except UnicodeDecodeError as error:
@@ -165,8 +179,8 @@ def opened(name: str) -> BinaryIO:
 
 def _tsv_lines(name: str) -> Iterator[tuple[Place, list[str]]]:
     for place, line in numbered_lines(name):
-        if text := line.rstrip("\r\n"):
-            yield place, text.split("\t")
+        text = line.rstrip("\r\n")
+        yield place, text.split("\t") if text else []
 
 
 def _csv_lines(name: str) -> Iterator[tuple[Place, list[str]]]:
@@ -180,15 +194,24 @@ def _csv_lines(name: str) -> Iterator[tuple[Place, list[str]]]:
             raise Place(name, line).error(f"is not CSV ({error})") from error
         if cells is None:
             return
-        if cells:
-            yield Place(name, line), cells
+        yield Place(name, line), cells
         line = reader.line_num + 1
 
 
 def _table(name: str, lines: Iterator[tuple[Place, list[str]]], numbered: bool, *, lenient: bool) -> Iterator[Row]:
-    """Rows of equal length; the first one names the columns unless these are numbered."""
+    """Rows of equal length; the first one names the columns unless these are numbered.
+
+    A line without anything is no row, but in a table of one column: there it is an empty cell, if others follow.
+    """
     header: Sequence[Column] | None = None
+    blank: list[Place] = []
     for place, cells in lines:
+        if not cells:
+            blank.append(place)
+            continue
+        if header is not None and len(header) == 1:
+            yield from (Row(before, {header[0]: ""}) for before in blank)
+        blank.clear()
         if header is None:
             header = range(1, len(cells) + 1) if numbered else _header(place, cells)
             if not numbered:
@@ -236,9 +259,8 @@ def _read_parquet(name: str, numbered: bool) -> Iterator[Row]:
     line = 0
     try:
         with opened(name) as source, pq.ParquetFile(source, page_checksum_verification=True) as file:
-            columns: Sequence[Column] = file.schema_arrow.names
-            if numbered:
-                columns = range(1, len(columns) + 1)
+            names = file.schema_arrow.names
+            columns: Sequence[Column] = range(1, len(names) + 1) if numbered else _header(Place(name, 1), names)
             for batch in file.iter_batches():
                 for number in range(batch.num_rows):
                     values = [column[number].as_py() for column in batch.columns]

@@ -94,7 +94,7 @@ def read_texts(
     about are an error, or are added to `left_out`.
     """
     chosen: dict[str, Column | None] | None = None
-    if not labelled and is_plain_text(name):
+    if not labelled and is_plain_text(name, told=bool(columns)):
         columns = {}
     fields = ("text", "pair", "label") if paired else ("text", "label")
     wanted = [column for field, column in columns.items() if labelled or field != "label"]
