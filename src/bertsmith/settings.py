@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, TypeVar
 
 import yaml
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
 
 from bertsmith.config import one_sentence
 from bertsmith.errors import ConfigError, InputError
@@ -13,7 +13,19 @@ from bertsmith.errors import ConfigError, InputError
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = ["Strict", "changed", "read_yaml", "validated"]
+__all__ = ["Name", "Strict", "changed", "read_yaml", "validated"]
+
+
+def _as_name(value: Any) -> Any:
+    """YAML reads 0 as a number and `no` as a truth value; a number can only have been meant as it is written."""
+    if isinstance(value, bool):
+        raise ValueError(  # noqa: TRY004 - which pydantic would not catch
+            f"is read as {str(value).lower()}; put quotation marks around a name such as 'no'"
+        )
+    return str(value) if isinstance(value, int) else value
+
+
+Name = Annotated[str, BeforeValidator(_as_name)]  # of a class, as a user writes it
 
 
 class Strict(BaseModel):

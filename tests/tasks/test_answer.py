@@ -53,6 +53,38 @@ def targets_as_answers(task, examples):
 # Encoding
 
 
+@pytest.mark.parametrize(
+    ("context", "answer"),
+    [("the cafe\u0301 was good", "cafe\u0301"), ("anna lives in cafe\u0301", "cafe\u0301"),
+     ("cafe\u0301\u0323, rome", "cafe\u0301\u0323"), ("anna e\u0301 rome", "anna e\u0301"),
+     ("the river was good", "river was")],
+)  # fmt: skip
+def test_an_answer_has_the_accents_that_the_tokenizer_drops(context, answer):
+    """Characters of their own behind the letter, as decomposed text has them."""
+    (found,) = targets_as_answers(task_of(max_length=48), [question(context, answer)])
+    assert found["answer"] == answer
+    assert task_of().score([question(context, answer)], [found])["exact_match"] == 1.0
+
+
+def test_an_answer_of_punctuation_is_none_where_none_is_allowed():
+    """To the score it is none; so it is to the threshold, and to the report."""
+    found = {"id": "q1", "null_margin": -5.0, "candidates": [{"text": ".", "start": 0, "end": 1, "score": 1.0}]}
+    assert task_of(unanswerable=True).answer_of(found) == ""
+    assert task_of().answer_of(found) == "."
+    tuned = task_of(unanswerable=True).tune([question("anna .", "")], [found])
+    assert tuned.answer_of(found) == ""
+
+
+def test_ids_from_a_column_of_any_name(tmp_path):
+    rows = [(f"n{number}", "where is anna", "anna is in rome", "rome", 11) for number in range(2)]
+    path = write_table(tmp_path / "a.tsv", ("qid", "question", "context", "answer", "start"), rows)
+    assert [each.id for each in task_of(columns={"id": "qid"}).read(str(path))] == ["n0", "n1"]
+    path = write_json_lines(
+        tmp_path / "a.jsonl", [{"id": None, "question": "who", "context": "anna", "answer": "anna", "start": 0}] * 2
+    )
+    assert [each.id for each in task_of().read(str(path))] == ["line-1", "line-2"]
+
+
 def test_a_short_context_is_one_window():
     task = task_of(max_length=32)
     (item,) = task.encode([question("the river, anna lives in rome.", "rome")], TOKENIZER)

@@ -73,6 +73,19 @@ def test_cmrc_has_ids_of_its_own(tmp_path):
     assert (found.id, found.answers) == ("TRIAL_800_QUERY_0", (Answer("韩国Nexon", 1),))
 
 
+def test_numbers_and_depths_beyond_reason_are_refused(tmp_path):
+    path = tmp_path / "a.json"
+    text = json.dumps(squad(question(1)), ensure_ascii=False)
+    path.write_text(text.replace("14", "1" * 5000), encoding="utf-8")
+    with pytest.raises(DataError, match=r"a\.json, line 1: is not JSON \(Exceeds the limit"):
+        list(read_squad(str(path)))
+    content = broken(lambda p, q: first(q, text="Rome"))
+    deep = json.dumps({"extra": 0, **content}, indent=1, ensure_ascii=False).replace("0", "[" * 700 + "]" * 700, 1)
+    path.write_text(deep, encoding="utf-8")
+    with pytest.raises(DataError, match=r"a\.json, line 1: .*the answer 'Rome' is not at answer_start 14"):
+        list(read_squad(str(path)))
+
+
 def broken(change):
     """A file of three sound questions of which the second is changed."""
     content = squad(question(1), question(2), question(3))
@@ -89,11 +102,12 @@ def first(entry, **changes):
     [
         (lambda p, q: first(q, answer_start=13), '"id": "q2"', "'Öslo' is not at answer_start 13: it stands at 14"),
         (lambda p, q: first(q, text="Rome"), '"id": "q2"', "'Rome' is not at answer_start 14: it is not in the"),
-        (lambda p, q: first(q, text=""), '"id": "q2"', "the answer '' is not at"),
+        (lambda p, q: first(q, text=""), '"id": "q2"', "an answer is empty; remove it, and if there is no other say"),
         (lambda p, q: first(q, answer_start="14"), '"id": "q2"', "answer_start is '14', not a whole number"),
         (lambda p, q: first(q, answer_start=True), '"id": "q2"', "answer_start is True"),
         (lambda p, q: first(q, answer_start=-5), '"id": "q2"', "the answer 'Öslo' is not at answer_start -5"),
         (lambda p, q: q.update(answers=[]), '"id": "q2"', 'no answer; if it has none, say "is_impossible": true'),
+        (lambda p, q: q.update(answers=[], is_impossible=False), '"id": "q2"', "no answer; if it has none, say"),
         (lambda p, q: q.update(answers={}), '"id": "q2"', "no list 'answers'"),
         (lambda p, q: q.update(question=" "), '"id": "q2"', "the question is empty; remove it"),
         (lambda p, q: q.update(question=None), '"id": "q2"', "'question' is missing, or is not text"),

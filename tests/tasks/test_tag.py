@@ -81,7 +81,8 @@ def test_a_tag_that_training_never_had_is_refused_on_its_own_line(tmp_path):
     with pytest.raises(DataError) as refusal:
         task_of().encode(list(task_of().read(str(path))), TOKENIZER)
     known = "O, B-PER, I-PER, B-LOC"
-    text = f"{path}, line 4: the tag 'B-ORG' of 'rome' is not one that training knows ({known}); correct it"
+    text = f"{path}, line 4: the tag 'B-ORG' of 'rome' is not one that training knows ({known}); correct it, "
+    text += "or name all tags before training: --set task.labels=[…]"
     assert str(refusal.value) == text
 
 
@@ -111,6 +112,62 @@ def test_prediction_does_not_look_at_tags(tmp_path):
     assert [example.tags for example in task_of().read(str(path), labelled=False)] == [None, None]
     words = write_lines(tmp_path / "a.txt", ["anna ?", "lives ?"])
     assert [example.words for example in task_of().read(str(words), labelled=False)] == [("anna", "lives")]
+
+
+@pytest.mark.parametrize("line", ["anna lives in paris", "Boris was.", "a\tgood\triver"])
+def test_running_text_is_not_taken_for_words(tmp_path, line):
+    """With as many words a line it would look like columns, and all but the first would be lost."""
+    path = write_lines(tmp_path / "a.txt", [line, line])
+    with pytest.raises(
+        DataError, match=r"a\.txt, line 1: .* is more than a word and its tag; running text goes into J"
+    ):
+        list(task_of().read(str(path), labelled=False))
+    tagged = write_lines(tmp_path / "b.txt", ["anna NNP B-PER", "lives VB O"])
+    assert [example.words for example in task_of().read(str(tagged), labelled=False)] == [("anna", "lives")]
+    plain = write_lines(tmp_path / "c.txt", ["anna noun", "lives verb"])
+    assert [each.words for each in task_of(plain=True).read(str(plain), labelled=False)] == [("anna", "lives")]
+
+
+def test_conll_columns_in_a_tsv_file_are_read_where_they_are_named(tmp_path):
+    path = write_lines(tmp_path / "a.tsv", ["anna\tB-PER", "lives\tO", "", "rome\tB-LOC"])
+    found = list(task_of(columns={"word": 1, "tag": 2}).read(str(path)))
+    assert [(each.words, each.tags) for each in found] == [(("anna", "lives"), ("B-PER", "O")), (("rome",), ("B-LOC",))]
+
+
+WORDS = [
+    ("cafe\u0301 was", ["cafe\u0301", "was"]),
+    ("दिल्ली में", ["दिल्ली", "में"]),
+    ("שָׁלוֹם עולם", ["שָׁלוֹם", "עולם"]),
+    ("می\u200cخواهم", ["می\u200cخواهم"]),
+    ("北京a好", ["北", "京", "a", "好"]),
+    ("\U00020000\U00020001a", ["\U00020000", "\U00020001", "a"]),
+    ("a, (b)", ["a", ",", "(", "b", ")"]),
+    ("go \U0001f468\u200d\U0001f469 on", ["go", "\U0001f468\u200d", "\U0001f469", "on"]),
+    ("\u2764\ufe0f b", ["\u2764\ufe0f", "b"]),
+    (" \u0301 a", ["\u0301", "a"]),
+]
+
+
+@pytest.mark.parametrize(("text", "words"), WORDS)
+def test_words_of_running_text_keep_their_marks(text, words):
+    found = task_of().example(text)
+    assert list(found.words) == words
+    assert [text[start:end] for start, end in found.offsets] == words
+
+
+@pytest.mark.parametrize(
+    ("spans", "what"),
+    [({"PER": {"boris": [[0, 3]]}}, "the entity 'boris' is not from 0 to 4, where 'anna' is: it is not in the text"),
+     ([{"start": 0, "end": 4, "label": "LOC", "text": "paris"}],
+      "the entity 'paris' is not from 0 to 4, where 'anna' is: it stands at 14"),
+     ([{"start": 0, "end": 4, "label": "PER", "text": 7}], "the entity 7 is not from 0 to 4")],
+)  # fmt: skip
+def test_an_entity_that_is_not_where_it_says_is_refused(tmp_path, spans, what):
+    text = "anna lives in paris"
+    sound = {"text": text, "entities": [{"start": 14, "end": 19, "label": "LOC", "text": "paris"}]}
+    path = write_json_lines(tmp_path / "a.jsonl", [sound, {"text": text, "entities": spans}])
+    with pytest.raises(DataError, match=r"a\.jsonl, line 2: " + what):
+        list(task_of().read(str(path)))
 
 
 # Windows

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import math
 import sys
+from itertools import permutations
 from types import SimpleNamespace
 
 import numpy as np
@@ -123,6 +124,26 @@ def test_an_unknown_label_is_refused_with_those_that_are_known():
         task.target(example("a", ["a"]))
 
 
+def test_what_is_no_name_of_a_class_is_refused():
+    """Or it would be a class of that name."""
+    task, several = Classify.of({}), Classify.of({"multilabel": True})
+    for kind, label in (
+        (task, b"pos"),
+        (task, math.nan),
+        (several, [None, "a"]),
+        (several, [["a"]]),
+        (several, {"a": 1}),
+    ):
+        with pytest.raises(DataError, match=r"f.tsv, line 7: the label .* is no name of a class; correct it or remove"):
+            kind.find_labels([example("x", "b"), example("x", label, line=7)])
+    with pytest.raises(DataError, match=r"f.tsv, line 3: neither here nor in any other row is a label"):
+        several.find_labels([example("x", [], line=3), example("x", "", line=4)])
+    orders = {
+        task.find_labels([example("x", name) for name in names]) for names in permutations(["nan", "0", "10", "a"])
+    }
+    assert orders == {("0", "10", "a", "nan")}
+
+
 def test_several_classes_as_a_list_or_apart_by_a_separator():
     task = Classify.of({"multilabel": True}).with_labels(["a", "b", "0"])
     assert task.target(example("x", "a | 0")).tolist() == [[1, 0, 1]]
@@ -143,6 +164,13 @@ def test_impossible_options_are_refused_before_anything_is_read():
         Classify.of({"metric": "f2"})
     with pytest.raises(ConfigError, match="positive: 'yse' is not one of the classes no, yes"):
         Classify.of({"positive": "yse"}).with_labels(["no", "yes"])
+    with pytest.raises(ConfigError, match="columns: classify has no field 'txt'; there are text, pair, label"):
+        Classify.of({"columns": {"txt": "text"}})
+    with pytest.raises(ConfigError, match="labels: one stands there twice: no, yes, no"):
+        Classify.of({"labels": ["no", "yes", "no"]})
+    assert Classify.of({"labels": [0, 1]}).labels == ("0", "1")
+    with pytest.raises(ConfigError, match=r"labels.*is read as false; put quotation marks around a name such as 'no'"):
+        Classify.of({}).changed(labels="[no, yes]")
     with pytest.raises(ConfigError, match=r"long.mode: "):
         Classify.of({"long": {"mode": "middle"}})
     with pytest.raises(ConfigError, match=r"task: expected options by name, found \[1\]"):
@@ -150,9 +178,11 @@ def test_impossible_options_are_refused_before_anything_is_read():
     assert Classify.of({}).with_labels(["0", "1"]).changed(positive="0").options.positive == "0"
 
 
-@pytest.mark.parametrize("label", ["", "high", "nan", "inf", None, [1]])
+@pytest.mark.parametrize("label", ["", "high", "nan", "inf", "1e300", "-1e19", None, [1]])
 def test_what_is_no_number_is_refused(label):
-    with pytest.raises(DataError, match=r"f.tsv, line 4: .* is not a number; correct it or remove the row"):
+    with pytest.raises(
+        DataError, match=r"f.tsv, line 4: .* is not a number \(up to 1e\+18\); correct it or remove the row"
+    ):
         Regress.of({}).score([example("a", label, line=4)], [{"value": 1.0}])
 
 

@@ -96,7 +96,7 @@ def pairs_of(given: Sequence[str], flag: str = "--set", example: str = "optimize
 def columns_of(given: Sequence[str] | None) -> dict[str, str | int]:
     """FIELD=COLUMN, several; a whole number counts columns."""
     pairs = pairs_of(given or [], "--column", "text=sentence")
-    return {name: int(value) if value.removeprefix("-").isdigit() else value for name, value in pairs.items()}
+    return {name: int(value) if value.removeprefix("-").isdecimal() else value for name, value in pairs.items()}
 
 
 def layers_of(given: str | None) -> tuple[int, ...] | None:

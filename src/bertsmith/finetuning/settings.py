@@ -10,10 +10,13 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from bertsmith.settings import Strict
+from bertsmith.settings import Name, Strict
 from bertsmith.train.settings import CheckpointSettings, Count, OptimizerSettings, RunSettings, ScheduleSettings, Share
 
 __all__ = ["BatchSettings", "EvaluationSettings", "Settings"]
+
+
+Weights = dict[Name, Annotated[float, Field(gt=0.0)]]
 
 
 class BatchSettings(Strict):
@@ -50,6 +53,6 @@ class Settings(RunSettings):
     layer_decay: Annotated[float, Field(gt=0.0, le=1.0)] = 1.0
     freeze: Annotated[int, Field(ge=-1)] = 0
     fresh_layers: Annotated[int, Field(ge=0)] = 0
-    class_weights: Literal["balanced"] | dict[str, Annotated[float, Field(gt=0.0)]] | None = None
+    class_weights: Annotated[Weights | Literal["balanced"] | None, Field(union_mode="left_to_right")] = None
     smoothing: Share = 0.0
     patience: Count | None = None

@@ -38,5 +38,5 @@ def evaluate(
         if progress is not None:
             progress(1)
     if not examples:
-        raise DataError(f"{data}: holds no example")
+        raise DataError(f"{data}, line 1: holds no example")
     return ready.task.score(examples, predictions)

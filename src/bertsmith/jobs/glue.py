@@ -6,7 +6,7 @@ import statistics
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from bertsmith.errors import InputError
+from bertsmith.errors import DataError, InputError
 from bertsmith.jobs.evaluate import evaluate
 from bertsmith.jobs.finetune import finetune, make_request, refuse_several_processes
 from bertsmith.tasks.classify import TextTask
@@ -121,5 +121,8 @@ def _check_files(request: Request, second: Path | None) -> None:
     assert isinstance(task, TextTask)
     for file in (request.train, request.dev, second):
         if file is not None:
-            for example in task.read(str(file)):
+            count = 0
+            for count, example in enumerate(task.read(str(file)), start=1):  # noqa: B007
                 task.target(example)
+            if not count:
+                raise DataError(f"{file}, line 1: holds no example")

@@ -11,6 +11,7 @@ Files: SQuAD's JSON (`.json`), or a table with `question`, `context` and, for tr
 
 from __future__ import annotations
 
+import unicodedata
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
@@ -19,7 +20,7 @@ import numpy as np
 from pydantic import Field
 
 from bertsmith.model.losses import span_loss
-from bertsmith.tasks.answer_scores import best_threshold, score_answers, score_chinese
+from bertsmith.tasks.answer_scores import best_threshold, normalise, score_answers, score_chinese
 from bertsmith.tasks.squad import Answer, Question, read_squad
 from bertsmith.tasks.tables import Column, Row, read_rows
 from bertsmith.tasks.task import Criterion, Item, Prediction, Scores, Task, TaskBatch, TaskOptions, packed_ids
@@ -74,6 +75,7 @@ class AnswerTask(Task[Question]):
     kind = "answer"
     head = "span"
     metrics = ("f1", "exact_match")
+    fields = ("question", "context", "answer", "start", "id")
     Options = AnswerOptions
     options: AnswerOptions
     num_outputs = 2
@@ -189,10 +191,13 @@ class AnswerTask(Task[Question]):
 
     def answer_of(self, prediction: Prediction) -> str:
         """The best candidate, or "" where none is the better answer."""
-        if not prediction["candidates"]:
-            return ""
         none = self.options.unanswerable and prediction["null_margin"] > self.options.null_threshold
-        return "" if none else str(prediction["candidates"][0]["text"])
+        return "" if none else self._best_text(prediction)
+
+    def _best_text(self, prediction: Prediction) -> str:
+        """The best candidate; one of punctuation alone is as good as none, where none is allowed."""
+        text = str(prediction["candidates"][0]["text"]) if prediction["candidates"] else ""
+        return text if normalise(text) or not self.options.unanswerable else ""
 
     def score(self, examples: Sequence[Question], predictions: Sequence[Prediction]) -> Scores:
         """The official exact match and F1; of those with an answer and of those without, where there are both."""
@@ -205,7 +210,7 @@ class AnswerTask(Task[Question]):
         """The threshold that gives the best score."""
         if not self.options.unanswerable or all(example.answers for example in examples):
             return self
-        best = {p["id"]: p["candidates"][0]["text"] if p["candidates"] else "" for p in predictions}
+        best = {prediction["id"]: self._best_text(prediction) for prediction in predictions}
         margins = {prediction["id"]: prediction["null_margin"] for prediction in predictions}
         measure: Literal["exact", "f1"] = "exact" if self.options.metric == "exact_match" else "f1"
         chinese = self.options.language == "zh"
@@ -223,8 +228,20 @@ def _encode_contexts(contexts: set[str], tokenizer: Tokenizer) -> dict[str, _Con
     found = {}
     for context, encoding in zip(listed, tokenizer.encode_batch(listed), strict=True):
         offsets = np.array(encoding.offsets[1:-1], np.int64).reshape(-1, 2)
+        if not context.isascii():
+            _take_marks(context, offsets)
         found[context] = _Context(np.array(encoding.ids[1:-1], np.int32), offsets)
     return found
+
+
+def _take_marks(context: str, offsets: np.ndarray) -> None:
+    """Let pieces end behind the accents on their last letter, which an uncased tokenizer drops; in place."""
+    limits = [*offsets[1:, 0].tolist(), len(context)]
+    for number, limit in enumerate(limits):
+        end = int(offsets[number, 1])
+        while end < limit and unicodedata.category(context[end])[0] == "M":
+            end += 1
+        offsets[number, 1] = end
 
 
 def _pieces_of(answers: Sequence[Answer], offsets: np.ndarray) -> tuple[int, int]:
@@ -240,7 +257,9 @@ def _read_table(name: str, columns: dict[str, Column], *, labelled: bool) -> Ite
     read = [column for field, column in columns.items() if labelled or field not in ("answer", "start")]
     for row in read_rows(name, read):
         question, context = row.text(columns.get("question", "question")), row.text(columns.get("context", "context"))
-        number = str(row.cells.get("id", f"line-{row.place.line}"))
+        column = columns.get("id", "id")
+        given = row.get(column) if row.has(column) else None
+        number = f"line-{row.place.line}" if given is None else str(given)
         if number in seen:
             raise row.place.error(f"a second question with the id {number!r:.60}; correct it or remove the row")
         seen.add(number)

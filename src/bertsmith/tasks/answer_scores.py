@@ -2,6 +2,9 @@
 
 In: by question, the gold answers and the guess, as text. A question without gold answers cannot be answered, and the
 guess that says so is "". Out: exact match and F1 from 0 to 1, each the best over a question's gold answers.
+
+Both versions of SQuAD are scored by the script of 2.0. That of 1.1 differs where a gold answer or a guess is nothing
+but articles and punctuation: there F1 is 0, and such a gold answer counts.
 """
 
 from __future__ import annotations

@@ -48,6 +48,7 @@ class Choose(Task[ChoiceExample]):
     kind = "choose"
     head = "choice"
     metrics = ("accuracy",)
+    fields = ("text", "choices", "label", "prefix")
     num_outputs = 1
 
     def read(self, name: str, *, labelled: bool = True) -> Iterator[ChoiceExample]:
@@ -123,13 +124,15 @@ def _choices(row: Row, columns: dict[str, Column]) -> tuple[list[str], list[str]
     prefix = row.text(columns["prefix"]) + " " if "prefix" in columns else ""
     where = str(columns["choices"]).split(",")
     if len(where) > 1:
-        cells: list[Any] = [row.get(int(name) if name.isdigit() else name) for name in where]
+        cells: list[Any] = [row.get(int(name) if name.isdecimal() else name) for name in where]
     else:
-        cells = row.get(columns["choices"])
-        if not isinstance(cells, list):
-            raise row.place.error(
-                f"column {columns['choices']!r} holds no list; name several columns with commas: --column choices=A,B"
-            )
+        given = row.get(columns["choices"])
+        if not isinstance(given, list):
+            remedy = "name several columns with commas: --column choices=A,B"
+            if isinstance(given, dict) and isinstance(given.get("text"), list):  # as ARC is often given
+                remedy = f"their texts are inside of it: --column choices={columns['choices']}.text"
+            raise row.place.error(f"column {columns['choices']!r} holds no list; {remedy}")
+        cells = given
     names = [str(cell.get("label", "")) for cell in cells if isinstance(cell, dict)]
     texts: list[str] = []
     for cell in cells:

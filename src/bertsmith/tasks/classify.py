@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
 from collections import deque
 from itertools import islice
@@ -47,6 +48,7 @@ class TextTask(Task[TextExample]):
     """What `classify` and `regress` share: sequences in, a row of logits an item."""
 
     head = "classification"
+    fields = ("text", "pair", "label")
     Options = TextOptions
     options: TextOptions
 
@@ -127,7 +129,13 @@ class Classify(TextTask):
         """All that occur, numbers in their order, other names by alphabet; or as the options have them."""
         if self.options.labels is not None:
             return self.options.labels
-        found = {name for example in examples for name in self._names(example)}
+        found: set[str] = set()
+        place: Place | None = None
+        for example in examples:
+            found.update(self._names(example))
+            place = place or example.place
+        if place is not None and not found:
+            raise place.error("neither here nor in any other row is a label; write some")
         return tuple(sorted(found, key=_numbers_first))
 
     def target(self, example: TextExample) -> np.ndarray | None:
@@ -201,7 +209,7 @@ class Classify(TextTask):
                 "micro_f1": scores.multilabel_f1(golds, named, average="micro"),
                 "macro_f1": scores.multilabel_f1(golds, named, average="macro"),
             }
-        right = [str(example.label) for example in examples]
+        right = [name for example in examples for name in self._names(example)]
         guesses = [prediction["label"] for prediction in predictions]
         macro = scores.macro_f1(right, guesses)
         two = len(self.labels) == 2
@@ -220,10 +228,11 @@ class Classify(TextTask):
         if not self.options.multilabel:
             if isinstance(label, list | dict):
                 raise example.place.error(f"the label is {label!r:.60}, not one class; for several: --multilabel")
-            return [str(label)]
+            return [_name(label, example)]
         if isinstance(label, list):
-            return [str(name) for name in label]
-        return [name.strip() for name in str(label).split(self.options.separator) if name.strip()]
+            return [_name(each, example) for each in label]
+        label = _name(label, example)
+        return [name.strip() for name in label.split(self.options.separator) if name.strip()]
 
     def _number(self, name: str, example: TextExample) -> int:
         try:
@@ -231,12 +240,21 @@ class Classify(TextTask):
         except ValueError:
             known = ", ".join(self.labels)
             raise example.place.error(
-                f"the label {name!r:.60} is not one that training knows ({known:.200}); correct it or remove the row"
+                f"the label {name!r:.60} is not one that training knows ({known:.200}); correct it or remove the row, "
+                "or name all classes before training: --set task.labels=[…]"
             ) from None
+
+
+def _name(label: Any, example: TextExample) -> str:
+    """A class as text; what can be none is refused."""
+    if not isinstance(label, str | int | float) or label != label:
+        raise example.place.error(f"the label {label!r:.60} is no name of a class; correct it or remove the row")
+    return str(label)
 
 
 def _numbers_first(name: str) -> tuple[int, float, str]:
     try:
-        return 0, float(name), name
+        number = float(name)
     except ValueError:
-        return 1, 0.0, name
+        number = math.nan
+    return (1, 0.0, name) if math.isnan(number) else (0, number, name)

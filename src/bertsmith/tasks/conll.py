@@ -33,7 +33,8 @@ class Sentence:
 def read_conll(name: str, word: Column = 1, tag: Column | None = -1, *, plain: bool = False) -> Iterator[Sentence]:
     """The sentences of a file; `word` and `tag` number the columns from 1, or from the end where negative.
 
-    Tags are those of entities unless they are `plain`: then any name will do.
+    Tags are those of entities unless they are `plain`: then any name will do. Without a `tag` nobody looks at them, but
+    lines that end in a word of small letters are sentences, and would be taken for words.
     """
     lines: list[tuple[Place, list[str]]] = []
     document, width, found = 0, None, False
@@ -54,6 +55,11 @@ def read_conll(name: str, word: Column = 1, tag: Column | None = -1, *, plain: b
         width = width or len(cells)
         if len(cells) != width:
             raise place.error(f"{len(cells)} columns, not {width} as in the first line; correct or remove it")
+        if tag is None and not plain and len(cells) > 1 and _is_word(cells[-1]):
+            raise place.error(
+                f"{' '.join(cells)!r:.60} is more than a word and its tag; running text goes into JSON lines, as "
+                '{"text": "…"}, in a file that ends in .jsonl'
+            )
         lines.append((place, cells))
     if not found:
         raise Place(name, 1).error("is empty")
@@ -78,6 +84,10 @@ def _sentence(
     return Sentence(lines[0][0], words, tags, document)
 
 
+def _is_word(cell: str) -> bool:
+    return not is_entity_tag(cell) and any(letter.islower() for letter in cell)
+
+
 def is_entity_tag(name: str) -> bool:
     """Whether a tag says where an entity begins or goes on, or that there is none."""
     return _TAG.fullmatch(name) is not None
@@ -98,5 +108,8 @@ def _cell(place: Place, cells: list[str], column: Column) -> str:
     number = int(column)  # which `read_conll` has checked
     index = number - 1 if number > 0 else number
     if not -len(cells) <= index < len(cells) or (number == -1 and len(cells) == 1):
-        raise place.error(f"{len(cells)} columns, so there is no column {column}")
+        raise place.error(
+            f"{len(cells)} columns, so there is no column {column}; expected a word and its tag, with a tab or a space "
+            "between them"
+        )
     return cells[index]

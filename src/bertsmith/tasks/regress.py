@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Regress"]
 
+_GREATEST = 1e18  # its square is still a number in float32
+
 
 class Regress(TextTask):
     """A number, learned by its squared error."""
@@ -67,6 +69,8 @@ def _number(example: TextExample) -> float:
         value = float(example.label)
     except (TypeError, ValueError):
         value = math.nan
-    if not math.isfinite(value):
-        raise example.place.error(f"{example.label!r:.60} is not a number; correct it or remove the row")
+    if math.isnan(value) or abs(value) > _GREATEST:
+        raise example.place.error(
+            f"{example.label!r:.60} is not a number (up to {_GREATEST:g}); correct it or remove the row"
+        )
     return value

@@ -47,6 +47,8 @@ def read_squad(name: str, *, answered: bool = True) -> Iterator[Question]:
         raise Place(name, error.lineno).error(f"is not JSON ({error.msg})") from error
     except RecursionError as error:
         raise Place(name, 1).error("is nested too deeply") from error
+    except ValueError as error:  # a number of thousands of digits
+        raise Place(name, 1).error(f"is not JSON ({error})") from error
     file = _File(name, text)
     found = False
     seen: set[str] = set()
@@ -58,7 +60,10 @@ def read_squad(name: str, *, answered: bool = True) -> Iterator[Question]:
                 found = True
                 question = file.question(entry, (*path, "qas", q), context, answered=answered)
                 if question.id in seen:
-                    raise file.error((*path, "qas", q), f"a second question with the id {question.id!r:.60}")
+                    raise file.error(
+                        (*path, "qas", q),
+                        f"a second question with the id {question.id!r:.60}; give it another, or remove it",
+                    )
                 seen.add(question.id)
                 yield question
     if not found:
@@ -91,7 +96,7 @@ class _File:
         question = self.text(entry, path, "question")
         if not question.strip():
             raise self.error(path, "the question is empty; remove it")
-        name = str(entry.get("id", path))
+        name = str(path) if entry.get("id") is None else str(entry["id"])
         if "answers" not in entry:
             if answered:
                 raise self.error(path, "'answers' is missing; an unanswerable question has an empty list")
@@ -99,7 +104,7 @@ class _File:
         answers = tuple(self._answer(each, path, context) for each in self.items(entry, (*path, "answers")))
         if entry.get("is_impossible"):
             answers = ()
-        elif answered and not answers and "is_impossible" not in entry:
+        elif answered and not answers:
             raise self.error(path, 'no answer; if it has none, say "is_impossible": true')
         return Question(name, question, context, answers)
 
@@ -108,8 +113,10 @@ class _File:
         start = entry.get("answer_start")
         if not isinstance(start, int) or isinstance(start, bool):
             raise self.error(path, f"answer_start is {start!r:.40}, not a whole number")
-        if not text or start < 0 or context[start : start + len(text)] != text:
-            there = context.find(text) if text else -1
+        if not text:
+            raise self.error(path, 'an answer is empty; remove it, and if there is no other say "is_impossible": true')
+        if start < 0 or context[start : start + len(text)] != text:
+            there = context.find(text)
             remedy = f"it stands at {there}" if there >= 0 else "it is not in the context at all"
             raise self.error(path, f"the answer {text!r:.60} is not at answer_start {start}: {remedy}")
         return Answer(text, start)
@@ -123,7 +130,10 @@ class _File:
         """The line on which the object at a path begins."""
         if self._one_line:
             return self.source[: len(self.source) - len(self.source.lstrip())].count("\n") + 1
-        value: Any = _PlacedDecoder().decode(self.source)
+        try:
+            value: Any = _PlacedDecoder().decode(self.source)
+        except RecursionError:  # which is deeper in the slow form
+            return 1
         start = 0
         for key in path:
             value = value[key]

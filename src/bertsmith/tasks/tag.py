@@ -62,13 +62,15 @@ class Tag(Task[TaggedText]):
     kind = "tag"
     head = "tagging"
     metrics = ("f1", "precision", "recall", "accuracy")
+    fields = ("word", "tag", "tokens", "tags", "text", "entities", "document")
     Options = TagOptions
     options: TagOptions
 
     def read(self, name: str, *, labelled: bool = True) -> Iterator[TaggedText]:
         """Sentences with their tags."""
         columns = self.options.columns
-        if Path(name).suffix.lower() in _CONLL:
+        suffix = Path(name).suffix.lower()
+        if suffix in _CONLL or (suffix == ".tsv" and columns.keys() & {"word", "tag"}):
             tag = columns.get("tag", -1) if labelled else None
             return map(from_conll, read_conll(name, columns.get("word", 1), tag, plain=self.options.plain))
         documents: dict[str, int] = {}
@@ -162,7 +164,8 @@ class Tag(Task[TaggedText]):
         except ValueError:
             known, tag, word = ", ".join(self.labels), example.tags[number], example.words[number]
             raise example.place_of(number).error(
-                f"the tag {tag!r} of {word!r:.40} is not one that training knows ({known:.200}); correct it"
+                f"the tag {tag!r} of {word!r:.40} is not one that training knows ({known:.200}); correct it, or "
+                "name all tags before training: --set task.labels=[…]"
             ) from None
 
     def logits(self, model: nn.Module, batch: TaskBatch) -> torch.Tensor:

@@ -7,7 +7,9 @@ Spans come as `[{"start": 0, "end": 11, "label": "PER"}, …]`, as `[[0, 11, "PE
 from __future__ import annotations
 
 import re
+import unicodedata
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from bertsmith.tasks.conll import check_tag
@@ -21,8 +23,10 @@ if TYPE_CHECKING:
 
 __all__ = ["TaggedText", "from_conll", "from_row", "from_text", "from_words"]
 
-# The words of running text: Chinese characters, other runs of letters and digits, single marks.
-_WORD = re.compile("[\u3400-\u4dbf\u4e00-\u9fff]|[^\\W\u3400-\u4dbf\u4e00-\u9fff]+|[^\\w\\s]")
+# Characters that the tokenizer sets apart, and where marks such as accents are.
+_APART = "\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0002a6df\U0002a700-\U0002ebef\U0002f800-\U0002fa1f"
+_MARKS_WITHIN = ((0x300, 0x3400), (0xA000, 0xAC00), (0xFB00, 0x20000), (0xE0100, 0xE01F0))
+_JOINERS = "\u200c\u200d"
 _CHARACTER = re.compile(r"\S")
 _SPAN_COLUMNS = ("entities", "label", "labels", "spans")  # as tools for labelling call them, the likeliest first
 
@@ -65,9 +69,27 @@ def from_words(place: Place, words: Sequence[str], tags: Sequence[str] | None, d
 
 def from_text(place: Place, text: str, document: int, *, characters: bool) -> TaggedText:
     """Running text in words, or in characters."""
-    found = list((_CHARACTER if characters else _WORD).finditer(text))
+    found = list((_CHARACTER if characters else _word_pattern()).finditer(text))
     words, offsets = tuple(word[0] for word in found), tuple(word.span() for word in found)
     return TaggedText(place, text, words, offsets, None, document)
+
+
+@cache
+def _word_pattern() -> re.Pattern[str]:
+    r"""The words of running text: Chinese characters, other runs of letters and digits, single signs.
+
+    Marks belong to what they stand on, which Python's `\w` does not know; so do the joiners of Persian and of emoji.
+
+    >>> _word_pattern().findall("दिल्ली, cafe\u0301 北京")
+    ['दिल्ली', ',', 'café', '北', '京']
+    """
+    marks = [chr(code) for low, high in _MARKS_WITHIN for code in range(low, high) if _is_mark(chr(code))]
+    follow = f"[{re.escape(''.join(marks))}{_JOINERS}]"
+    return re.compile(f"(?:[{_APART}]|[^\\w\\s]){follow}*|[^\\W{_APART}](?:[^\\W{_APART}]|{follow})*")
+
+
+def _is_mark(character: str) -> bool:
+    return unicodedata.category(character)[0] == "M"
 
 
 def from_row(
@@ -104,34 +126,39 @@ def _from_tokens(row: Row, tokens: Column, tags: Column | None, document: int, *
 def _spans(row: Row, column: Column, text: str) -> list[_Span]:
     """Spans of characters in any of their forms, by where they begin, without spaces at their ends."""
     found, place = set(), row.place
-    for start, end, label in _listed(row, column):
+    for start, end, label, said in _listed(row, column):
         if not (_is_place(start) and _is_place(end) and 0 <= start < end <= len(text)):
             raise place.error(f"an entity from {start!r:.20} to {end!r:.20} is not in a text of {len(text)} characters")
         if not isinstance(label, str) or not label or not label.isprintable() or " " in label:
             raise place.error(f"the entity {text[start:end]!r:.40} has the label {label!r:.40}; expected a name")
         inner = text[start:end]
+        if said is not None and said != inner:
+            there = text.find(said) if isinstance(said, str) else -1
+            remedy = f"it stands at {there}" if there >= 0 else "it is not in the text at all"
+            raise place.error(f"the entity {said!r:.40} is not from {start} to {end}, where {inner!r:.40} is: {remedy}")
         if inner.strip():
             found.add(_Span(start + len(inner) - len(inner.lstrip()), end - len(inner) + len(inner.rstrip()), label))
     return sorted(found)
 
 
-def _listed(row: Row, column: Column) -> Iterator[tuple[Any, Any, Any]]:
+def _listed(row: Row, column: Column) -> Iterator[tuple[Any, Any, Any, Any]]:
+    """Start, end, label, and the text where it is said too."""
     given, where = row.get(column), f"in the column {column!r}"
     if isinstance(given, dict):
         try:
             for label, texts in given.items():
-                for spots in texts.values():
+                for said, spots in texts.items():
                     for start, last in spots:
-                        yield start, last + 1, label
+                        yield start, last + 1, label, said
         except (AttributeError, TypeError, ValueError):
             wanted = "expected entities as LABEL: TEXT: [[FIRST, LAST], …]"
             raise row.place.error(f"{wanted} {where}, found {given!r:.60}") from None
         return
     for span in given if isinstance(given, list) else [given]:
         if isinstance(span, dict) and {"start", "end", "label"} <= span.keys():
-            yield span["start"], span["end"], span["label"]
+            yield span["start"], span["end"], span["label"], span.get("text")
         elif isinstance(span, list) and len(span) == 3:
-            yield span[0], span[1], span[2]
+            yield span[0], span[1], span[2], None
         else:
             raise row.place.error(f"expected entities as [[START, END, LABEL], …] {where}, found {span!r:.60}")
 

@@ -27,7 +27,7 @@ import torch
 from pydantic import Field
 
 from bertsmith.errors import ConfigError
-from bertsmith.settings import Strict, changed, validated
+from bertsmith.settings import Name, Strict, changed, validated
 from bertsmith.tasks.tables import Column
 
 if TYPE_CHECKING:
@@ -123,7 +123,7 @@ class TaskOptions(Strict):
     """What every kind can be told. `metric` decides which model is the best."""
 
     columns: dict[str, Column] = Field(default_factory=dict)
-    labels: tuple[str, ...] | None = None
+    labels: tuple[Name, ...] | None = None
     max_length: Annotated[int, Field(ge=8)] = 128
     metric: str = "accuracy"
 
@@ -134,6 +134,7 @@ class Task(ABC, Generic[Example]):
     kind: ClassVar[str]
     head: ClassVar[str]  # the kind of model, as `model.heads` names them
     metrics: ClassVar[tuple[str, ...]]
+    fields: ClassVar[tuple[str, ...]]  # what columns can be named for
     Options: ClassVar[type[TaskOptions]] = TaskOptions
     num_outputs: ClassVar[int | None] = None  # where it is not the number of labels
 
@@ -142,6 +143,11 @@ class Task(ABC, Generic[Example]):
         self.labels = tuple(labels or options.labels or ())
         if options.metric not in self.metrics:
             raise ConfigError(f"metric: {options.metric!r} is not one of {', '.join(self.metrics)}")
+        for name in options.columns:
+            if name not in self.fields:
+                raise ConfigError(f"columns: {self.kind} has no field {name!r:.60}; there are {', '.join(self.fields)}")
+        if len(set(self.labels)) < len(self.labels):
+            raise ConfigError(f"labels: one stands there twice: {', '.join(self.labels):.200}")
 
     @classmethod
     def of(cls, content: Mapping[str, Any], labels: Sequence[str] = ()) -> Self:
