@@ -53,16 +53,18 @@ GLUE = {
 }
 RATES = ({"optimizer.rate": 5e-5}, {"optimizer.rate": 1e-4})
 GRID = (*RATES, *({"batch.size": 16, **rate} for rate in RATES))
+# MRPC is small, and with four epochs its other seeds stayed below the first: some candidates are twice as long.
+LONGER = ({"epochs": 8, "batch.size": 16, **RATES[0]}, {"epochs": 8, **RATES[1]})
 
 
 def glue(options: Any) -> int:
     """GLUE's dev sets, and the Trainer beside us."""
     names = [name for name in GLUE if not options.only or options.only in name]
-    searched = {name: (GLUE[name][0], GRID) for name in names if name not in ("SST-2", "RTE")}
+    searched = {name: (GLUE[name][0], GRID) for name in ("STS-B", "CoLA") if name in names}
     if "SST-2" in names:  # what is better for a tenth of it is taken for all
         searched["tenth"] = (_glue("sst2-tenth", "sst2", "SST-2", settings={"epochs": 2}, rows=6735), RATES)
-    if "RTE" in names:  # which has no target: as MRPC, the other small set of pairs
-        searched["MRPC"] = (GLUE["MRPC"][0], GRID)
+    if "MRPC" in names or "RTE" in names:  # RTE has no target, and is trained as the other small set of pairs
+        searched["MRPC"] = (GLUE["MRPC"][0], (*GRID, *LONGER))
     best = dict(zip(searched, search(*searched.values()), strict=True))
     chosen = {name: (best.get(name, GLUE[name][0]), GLUE[name][1]) for name in names}
     for name, like in (("SST-2", "tenth"), ("RTE", "MRPC")):
@@ -95,7 +97,8 @@ def glue(options: Any) -> int:
         )
     about = (
         "GLUE's dev sets with MiniLM. Settings are the best on seed 0 of the rates 5e-5 and 1e-4 with batches of 32 "
-        "and 16; for SST-2 the better rate with batches of 32 for a tenth of it, for RTE the settings of MRPC. "
+        "and 16 (MRPC also of eight epochs); for SST-2 the better rate with batches of 32 for a tenth of it, for RTE the "
+        "settings of MRPC. "
         "Percent: mean ± standard deviation (least–most) over seeds, the best epoch of each."
     )
     lines = [f"| task | settings | score | {COST[0]} |", "|---|---|---|---|", *rows, "",
