@@ -5,9 +5,11 @@ from __future__ import annotations
 import datetime
 import json
 import multiprocessing
+import os
 import shutil
 import statistics
 import sys
+import threading
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -153,7 +155,7 @@ def run_all(jobs: Sequence[Job]) -> None:
     """What is not there yet, two at a time with a thread each: that is quicker."""
     missing = [job for job in jobs if KEPT.find(job.case.key(job.seed, peer=job.peer)) is None]
     if len(missing) > 1:
-        with ProcessPoolExecutor(2, multiprocessing.get_context("spawn"), initializer=_with_one_thread) as pool:
+        with ProcessPoolExecutor(2, multiprocessing.get_context("spawn"), initializer=_begin_worker) as pool:
             list(pool.map(_run_job, missing))
 
 
@@ -164,9 +166,18 @@ def _run_job(job: Job) -> None:
         print(f"  {error}", flush=True)
 
 
-def _with_one_thread() -> None:
+def _begin_worker() -> None:
+    """One thread; and no worker outlives its parent: its run goes on from its last checkpoint another time."""
     keep_freed_memory()
     torch.set_num_threads(1)
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+
+    def watch() -> None:
+        parent.join()
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
 
 
 class Notes(Observer):

@@ -97,8 +97,8 @@ def glue(options: Any) -> int:
         )
     about = (
         "GLUE's dev sets with MiniLM. Settings are the best on seed 0 of the rates 5e-5 and 1e-4 with batches of 32 "
-        "and 16 (MRPC also of eight epochs); for SST-2 the better rate with batches of 32 for a tenth of it, for RTE the "
-        "settings of MRPC. "
+        "and 16 (for MRPC also with eight epochs); for SST-2 the better rate with batches of 32 for a tenth of it, for "
+        "RTE the settings of MRPC. "
         "Percent: mean ± standard deviation (least–most) over seeds, the best epoch of each."
     )
     lines = [f"| task | settings | score | {COST[0]} |", "|---|---|---|---|", *rows, "",
