@@ -180,9 +180,13 @@ class BertConfig(BaseModel):
 
 
 def one_sentence(error: ValidationError) -> str:
-    """Say the first thing that is wrong, with its field's name before it."""
-    first = error.errors()[0]
-    field = ".".join(str(part) for part in first["loc"])
+    """Say the first thing that is wrong, with its field's name before it.
+
+    Where a field can be one of several kinds there is an error for each; the one that is deepest inside is meant.
+    """
+    begins = error.errors()[0]["loc"][:1]
+    first = max((each for each in error.errors() if each["loc"][:1] == begins), key=lambda each: len(each["loc"]))
+    field = ".".join(str(part) for part in first["loc"] if "[" not in str(part))  # which names a kind
     message = re.sub(r"^Value error, ", "", first["msg"])
     return f"{field}: {message[0].lower()}{message[1:]}, not {first['input']!r:.80}" if field else message
 

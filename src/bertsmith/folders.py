@@ -23,6 +23,7 @@ __all__ = [
     "naming_full_disks",
     "new_folder",
     "refuse_existing",
+    "refuse_file",
     "refuse_same",
     "remove_unfinished",
     "write_whole",
@@ -33,6 +34,13 @@ def refuse_existing(folder: Path) -> None:
     """Nothing is ever written over: long work may ask this before it begins."""
     if folder.exists():
         raise InputError(f"{folder}: exists already; name a new folder, or remove it first")
+
+
+def refuse_file(folder: Path) -> None:
+    """A run wants a folder, and one inside of folders."""
+    for path in (folder, *folder.parents):
+        if path.exists() and not path.is_dir():
+            raise InputError(f"{path}: is a file, so there can be no folder {folder}; name another")
 
 
 def refuse_same(name: str, output: Path) -> None:

@@ -62,7 +62,8 @@ def run(capsys, things, tmp_path, monkeypatch):
 
 QUICK = "--max-length 32 --batch-size 4 --rate 5e-3"
 BEGIN = "finetune MODEL --task classify --train a.tsv --output run"
-UNKNOWN = "the label 'meh' is not one that training knows (neg, pos); correct it or remove the row"
+UNKNOWN = "the label 'meh' is not one that training knows (neg, pos); correct it or remove the row, or "
+UNKNOWN += "name all classes before training: --set task.labels=[…]"
 
 
 def write_reviews(path="a.tsv", count=12, seed=0):
@@ -210,22 +211,25 @@ def test_entities_of_running_text(run, tmp_path):
     assert json.loads(out.splitlines()[1]) == {"text": "", "tags": [], "entities": []}
 
 
-@pytest.mark.parametrize("pool", ["max", "mean", "attention"])
-@pytest.mark.parametrize("mode", ["head", "tail", "head+tail", "segments"])
-def test_every_way_with_long_text(run, tmp_path, mode, pool):
+@pytest.mark.parametrize(
+    ("mode", "pool", "head"),
+    [("head", None, None), ("tail", None, None), ("head+tail", None, None), ("head+tail", None, 5),
+     ("segments", "max", None), ("segments", "mean", None), ("segments", "attention", None)],
+)  # fmt: skip
+def test_every_way_with_long_text(run, tmp_path, mode, pool, head):
     """The class stands at the end of a text that is too long: all but its head can learn it."""
     rows = [(f"{'in ' * 15}{text.split()[-1]}", label) for text, label in reviews(8)]
     write_table(tmp_path / "a.tsv", ("text", "label"), rows)
     epochs = 2 if mode == "head" else 24
     code, out, err = run(
-        f"{BEGIN} --dev a.tsv --epochs {epochs} --rate 5e-3 --batch-size 4 --max-length 14 --long {mode} --pool {pool} "
-        "--head 5 --json"
+        f"{BEGIN} --dev a.tsv --epochs {epochs} --rate 5e-3 --batch-size 4 --max-length 14 --long {mode} "
+        f"{f'--pool {pool}' if pool else ''} {f'--head {head}' if head else ''} --json"
     )
     assert code == 0, err
     accuracy = json.loads(out)["scores"]["accuracy"]
     assert accuracy == 0.5 if mode == "head" else accuracy > 0.8
     options = json.loads(Path("run/model/bertsmith.json").read_text())["task"]["options"]
-    assert options["long"] == {"mode": mode, "pool": pool, "head": 5}
+    assert options["long"] == {"mode": mode, "pool": pool or "max", "head": head}
     assert Path("run/model/bertsmith.safetensors").exists() == (mode == "segments" and pool == "attention")
     code, out, _ = run("evaluate run --data a.tsv --json")
     assert json.loads(out)["accuracy"] == accuracy
@@ -437,7 +441,27 @@ def test_resume_alone_goes_on_as_it_was_begun(run, stop_at):
         ("finetune MODEL --task tag --train a.tsv --output run", "a.tsv, line 2: expected entities as [[START, END, "),
         ("finetune MODEL --task tag --train a.txt --column word=token --output run", "those of CoNLL have numbers"),
         (f"{BEGIN} --long middle", "--long"),
-        ("finetune MODEL --task choose --train a.tsv --output run --long tail", "long.mode: there is no such setting"),
+        (
+            "finetune MODEL --task tag --train a.tsv --output run --long tail",
+            "task.long: is for classify and regress; tags and answers read long text in windows, always",
+        ),
+        (f"{BEGIN} --context", "task.context: is for tag"),
+        (f"{BEGIN} --set task.unanswerable=true", "task.unanswerable: is for answer"),
+        (f"{BEGIN} --pool mean", "--pool: joins the segments of --long segments; give that too, or leave it out"),
+        (f"{BEGIN} --long tail --pool mean", "--pool: joins the segments of --long segments; give that too"),
+        (f"{BEGIN} --long tail --head 5", "long.head: is for --long head+tail; leave it out, or give that"),
+        (
+            f"{BEGIN} --long head+tail --head 30 --max-length 32",
+            "long.head: 30 pieces of 32 leave no tail; take 29 at most",
+        ),
+        (f"{BEGIN} --set patience=2", "patience: without a --dev file there is nothing to wait for"),
+        (f"{BEGIN} --column txt=text", "columns: classify has no field 'txt'; there are text, pair, label"),
+        ("finetune MODEL --task classify --train a.tsv --output a.tsv/run", "a.tsv: is a file, so there can be no"),
+        (
+            "finetune MODEL --task classify --train a.tsv --dev a.tsv --output a.tsv --seeds 2 --resume",
+            "a.tsv: is a file, so there can be no folder a.tsv; name another",
+        ),
+        (f"{BEGIN} --set class_weights={{pos:-2}}", "class_weights.pos:-2: input should be a valid number"),
         (f"{BEGIN} --dev b.tsv --max-length 32", f"b.tsv, line 3: {UNKNOWN}"),
         (f"{BEGIN} --seeds 2 --max-length 32", "give a --dev file"),
         ("finetune --output run --resume", "run: there is nothing to resume, and no model and files to begin with"),
@@ -479,7 +503,7 @@ def test_mistakes_with_a_fine_tuned_model(run):
     assert (code, "attention over segments must be trained" in err) == (2, True)
     write_table(Path("d.tsv"), ("text", "label"), [])
     code, _, err = run("evaluate run --data d.tsv")
-    assert (code, err) == (2, "bertsmith: d.tsv: holds no example\n")
+    assert (code, err) == (2, "bertsmith: d.tsv, line 1: holds no example\n")
 
 
 def test_a_run_writes_its_report(run, monkeypatch):

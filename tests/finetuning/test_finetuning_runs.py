@@ -355,7 +355,7 @@ def test_the_best_evaluation_is_kept_though_others_follow(ask, tmp_path, monkeyp
 
 def test_without_a_dev_file_the_last_model_is_kept(ask, tmp_path, monkeypatch):
     monkeypatch.setattr("bertsmith.finetuning.run.shutil.rmtree", lambda folder: None)
-    result = finetune(ask(dev=None, patience=1, epochs=3), tmp_path / "run")
+    result = finetune(ask(dev=None, epochs=3), tmp_path / "run")
     assert result.scores == {}
     assert result.progress.step == 9
     assert not (tmp_path / "run" / "predictions.jsonl").exists()

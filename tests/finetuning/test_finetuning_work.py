@@ -26,7 +26,15 @@ from bertsmith.tasks.task import Criterion
 from bertsmith.train.checkpoint import Progress
 from bertsmith.train.distributed import World
 from bertsmith.train.request import take_up, write_request
-from finetuning.small_tasks import SHAPE, make_tokenizer, riddles, write_json_lines, write_lines, write_model
+from finetuning.small_tasks import (
+    SHAPE,
+    make_tokenizer,
+    riddles,
+    write_json_lines,
+    write_lines,
+    write_model,
+    write_table,
+)
 
 TOKENIZER = make_tokenizer()
 
@@ -189,7 +197,14 @@ def test_fresh_layers_begin_anew_and_the_others_do_not(make_run, small_model):
     [
         ({"freeze": 3}, "freeze: 3, but the model has 2 layers"),
         ({"fresh_layers": 3}, "fresh_layers: 3, but the model has 2 layers"),
+        (
+            {"freeze": -1, "fresh_layers": 1},
+            "freeze: -1 and fresh_layers: 1 of 2 layers would keep new weights untrained",
+        ),
+        ({"freeze": 1, "fresh_layers": 2}, "freeze: 1 and fresh_layers: 2 of 2 layers would keep new weights"),
         ({"task__max_length": 65}, "max_length: 65 is beyond the model's 64 positions"),
+        ({"class_weights": "{pos: -2}"}, r"class_weights\.pos: input should be greater than 0, not -2"),
+        ({"class_weights": "balance"}, "class_weights: input should be 'balanced', not 'balance'"),
         ({"class_weights": {"nge": 2.0}}, "class_weights: no class 'nge'; there are neg, pos"),
     ],
 )
@@ -214,6 +229,14 @@ def test_class_weights_balanced_or_by_name(make_run, tmp_path):
     path = write_json_lines(tmp_path / "a.jsonl", riddles())
     with pytest.raises(ConfigError, match="class_weights: a task of kind choose has no classes"):
         make_run(kind="choose", train=path, dev=path, class_weights="balanced")
+    numbered = write_table(tmp_path / "n.tsv", ("text", "label"), [("good", 1), ("bad", 0)])
+    assert make_run(train=numbered, dev=numbered, class_weights="{0: 3}").criterion.class_weights == (3.0, 1.0)
+
+
+def test_smoothing_is_for_what_has_classes(make_run, tmp_path):
+    path = write_table(tmp_path / "n.tsv", ("text", "label"), [("good", 1), ("bad", 0)])
+    with pytest.raises(ConfigError, match="smoothing: a task of kind regress has no classes to share the truth among"):
+        make_run(kind="regress", train=path, dev=path, smoothing=0.1)
 
 
 def test_a_head_that_knows_the_labels_is_kept_and_another_is_new(make_run, tmp_path):

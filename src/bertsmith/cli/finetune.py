@@ -130,6 +130,8 @@ def finetune(
         raise ConfigError(f"{name}: is given twice, by --set {name}=… and by its own option; give it once")
     given |= named
     request = _request(model, task, preset, data, train, dev, rows, config, columns, given)
+    if pool is not None and request is not None and request.options["long"]["mode"] != "segments":
+        raise ConfigError("--pool: joins the segments of --long segments; give that too, or leave it out")
     with FinetuneDisplay() as display:
         if seeds is not None or search is not None:
             if request is None:
@@ -156,6 +158,15 @@ def finetune(
         _print_result(result, as_json=as_json)
 
 
+# Options of a task that only some kinds have, and what to do in others.
+_ONLY_FOR = (
+    ("task.long", ("classify", "regress"), "; tags and answers read long text in windows, always"),
+    ("task.multilabel", ("classify",), ""),
+    ("task.unanswerable", ("answer",), ""),
+    ("task.context", ("tag",), ""),
+)
+
+
 def _request(
     model: str | None,
     task: str | None,
@@ -172,6 +183,10 @@ def _request(
     from bertsmith.jobs.finetune import make_request
     from bertsmith.tasks.presets import find_preset
 
+    kind = find_preset(preset).kind if preset is not None else task
+    for name, kinds, instead in _ONLY_FOR:
+        if kind is not None and kind not in kinds and any(change.startswith(name) for change in changes):
+            raise ConfigError(f"{name}: is for {' and '.join(kinds)}{instead}")
     if data is not None:
         if preset is None:
             raise ConfigError("--data: is the folder of a --preset; name files with --train and --dev")

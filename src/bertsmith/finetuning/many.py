@@ -21,7 +21,7 @@ from bertsmith.errors import ConfigError, DivergenceError, InputError
 from bertsmith.finetuning.keeping import Observer
 from bertsmith.finetuning.request import read_request
 from bertsmith.finetuning.run import Result, finished
-from bertsmith.folders import new_folder, write_whole
+from bertsmith.folders import new_folder, refuse_file, write_whole
 from bertsmith.settings import changed
 from bertsmith.train.request import take_up
 
@@ -94,6 +94,7 @@ class Summary:
 @contextmanager
 def opened(folder: Path, kind: str, *, resume: bool) -> Iterator[None]:
     """A folder for runs of a kind: a new one, or with `resume` one that holds such; bad input leaves nothing behind."""
+    refuse_file(folder)
     is_new = not folder.exists() or (resume and folder.is_dir() and not any(folder.iterdir()))
     mark = folder / _MARK
     if not is_new:

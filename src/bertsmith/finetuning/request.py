@@ -66,6 +66,8 @@ def make_request(
         own, others = _split(given)
         task = task.changed(**own)
         settings = changed(settings, others)
+    if settings.patience is not None and dev is None:
+        raise ConfigError("patience: without a --dev file there is nothing to wait for")
     if rows is not None and rows < 1:
         raise ConfigError(f"--rows: must be 1 or more, not {rows}")
     if Path(model).is_dir():

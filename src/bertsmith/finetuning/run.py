@@ -222,6 +222,11 @@ class FinetuningRun:
             raise TokenizerError(f"{self.request.model}: has no tokenizer: neither tokenizer.json nor vocab.txt")
         model = bundle.model
         self.task.attach(model, seed=self.settings.seed)
+        frozen, fresh, depth = self.settings.freeze, self.settings.fresh_layers, len(model.encoder.layers)
+        if fresh and (depth if frozen == -1 else frozen) + fresh > depth >= max(frozen, fresh):
+            raise ConfigError(
+                f"freeze: {frozen} and fresh_layers: {fresh} of {depth} layers would keep new weights untrained"
+            )
         _renew(model, self.settings.fresh_layers, self.settings.seed)
         _freeze(model, self.settings.freeze)
         return bundle
@@ -242,6 +247,8 @@ class FinetuningRun:
 
     def _class_weights(self) -> tuple[float, ...] | None:
         wanted = self.settings.class_weights
+        if self.settings.smoothing and self.task.kind in ("regress", "answer"):
+            raise ConfigError(f"smoothing: a task of kind {self.task.kind} has no classes to share the truth among")
         if wanted is None:
             return None
         if not self.task.labels:

@@ -53,6 +53,6 @@ class Settings(RunSettings):
     layer_decay: Annotated[float, Field(gt=0.0, le=1.0)] = 1.0
     freeze: Annotated[int, Field(ge=-1)] = 0
     fresh_layers: Annotated[int, Field(ge=0)] = 0
-    class_weights: Annotated[Weights | Literal["balanced"] | None, Field(union_mode="left_to_right")] = None
+    class_weights: Literal["balanced"] | Weights | None = None
     smoothing: Share = 0.0
     patience: Count | None = None

@@ -1,4 +1,7 @@
-"""`predict`: what a fine-tuned model says of every example of a file, in its order, as they come."""
+"""`predict`: what a fine-tuned model says of every example of a file, in its order.
+
+A file of any length streams through, some thousand examples at a time; so does standard input.
+"""
 
 from __future__ import annotations
 

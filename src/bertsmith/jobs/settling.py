@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from bertsmith.errors import InputError
+from bertsmith.folders import refuse_file
 from bertsmith.train.request import CONFIG_FILE, AnyRequest, take_up
 
 if TYPE_CHECKING:
@@ -24,6 +25,7 @@ def settle(
     note: Callable[[str], object],
 ) -> AnyRequest:
     """A new run, or one that goes on with its own configuration; `missing` is what a new one cannot do without."""
+    refuse_file(output)
     if resume and (output / CONFIG_FILE).is_file():
         stored = read(output)
         return stored if asked is None else take_up(asked, stored)

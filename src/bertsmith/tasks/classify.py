@@ -52,6 +52,14 @@ class TextTask(Task[TextExample]):
     Options = TextOptions
     options: TextOptions
 
+    def __init__(self, options: TextOptions, labels: Sequence[str] = ()) -> None:
+        super().__init__(options, labels)
+        first, most = options.long.head, options.max_length - 3
+        if first is not None and options.long.mode != "head+tail":
+            raise ConfigError("long.head: is for --long head+tail; leave it out, or give that")
+        if first is not None and first > most:
+            raise ConfigError(f"long.head: {first} pieces of {options.max_length} leave no tail; take {most} at most")
+
     def read(self, name: str, *, labelled: bool = True) -> Iterator[TextExample]:
         """A table with the columns text, pair (perhaps) and label. Whoever wants predictions wants one a line."""
         return self._read(name, labelled, [] if self.options.lenient and labelled else None)
