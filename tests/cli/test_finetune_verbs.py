@@ -23,6 +23,7 @@ from bertsmith.finetuning import many
 from bertsmith.train import keeping
 from bertsmith.train.speed import Peak
 from finetuning.small_tasks import (
+    questions,
     read_json_lines,
     reviews,
     tagged,
@@ -61,6 +62,7 @@ def run(capsys, things, tmp_path, monkeypatch):
 
 
 QUICK = "--max-length 32 --batch-size 4 --rate 5e-3"
+SLOW = "--max-length 32 --batch-size 4 --rate 1e-9"
 BEGIN = "finetune MODEL --task classify --train a.tsv --output run"
 UNKNOWN = "the label 'meh' is not one that training knows (neg, pos); correct it or remove the row, or "
 UNKNOWN += "name all classes before training: --set task.labels=[…]"
@@ -499,6 +501,8 @@ def test_mistakes_with_a_fine_tuned_model(run):
     assert not list(Path().glob(".said*"))
     code, _, err = run("evaluate run --data a.tsv --set treshold=3")
     assert (code, "treshold: there is no such setting; there are columns, " in err) == (2, True)
+    code, _, err = run("evaluate run --data a.tsv --set labels=[pos,neg]")
+    assert (code, "run: labels are those that the model was trained on and cannot be set" in err) == (2, True)
     code, _, err = run("evaluate run --data a.tsv --set task.long.mode=segments --set long.pool=attention")
     assert (code, "attention over segments must be trained" in err) == (2, True)
     write_table(Path("d.tsv"), ("text", "label"), [])
@@ -539,3 +543,47 @@ def test_a_run_writes_its_report(run, monkeypatch):
     ]
     mistakes = page.tables.get("Most confident mistakes", [[]])[1:]
     assert len(mistakes) == min(25, right.count(False))
+    texts = [line.split("\t")[0] for line in Path("a.tsv").read_text(encoding="utf-8").splitlines()[1:]]
+    wrong = [(each["score"], text) for each, hit, text in zip(said, right, texts, strict=True) if not hit]
+    assert mistakes
+    assert [next(text for _, text in wrong if text in row) for row in mistakes] == [
+        text for _, text in sorted(wrong, key=lambda pair: -pair[0])[:25]
+    ]
+    for row in page.tables["Scores of each class"][1:]:
+        label, precision, recall, _, support = row
+        hits = pairs[label, label]
+        guessed = sum(count for (_, guess), count in pairs.items() if guess == label)
+        assert int(support) == golds.count(label)
+        assert recall == f"{hits / golds.count(label):.1%}"
+        assert precision == f"{hits / guessed if guessed else 0:.1%}"
+
+
+@pytest.mark.parametrize("kind", ["tag", "answer", "unanswerable"])
+def test_the_report_of_tags_and_answers_marks_them_in_their_text(run, monkeypatch, kind):
+    """Before the model has learned anything, so that there are mistakes."""
+    monkeypatch.delitem(sys.modules, "bertsmith.report.finetuning")
+    asked = " ".join(write_all_kinds(Path())[kind])
+    code, _, err = run(f"finetune MODEL {asked} --dev {asked.split()[-1]} --output run --epochs 1 {SLOW}")
+    assert code == 0, err
+    html = Path("run/report.html").read_text(encoding="utf-8")
+    page = Page(html)
+    check_alone(Path("run"))
+    said = read_json_lines(Path("run/predictions.jsonl"))
+    if kind == "tag":
+        wrong = [(words, each) for (words, tags), each in zip(tagged(), said, strict=True) if each["tags"] != tags]
+        assert f"{len(wrong)} of 12 sentences have mistakes in them" in page.line
+        missed = sum(html.count(f"[{words[0]} {words[1]} <small>PER, missed</small>]") for words, _ in wrong[:1])
+        assert missed >= 1
+    else:
+        asked = [each["qas"][0] for each in questions(unanswerable=3 if kind == "unanswerable" else 0)]
+        golds = [one["answers"][0]["text"] if one["answers"] else "" for one in asked]
+        wrong = [(gold, each["answer"]) for gold, each in zip(golds, said, strict=True) if gold != each["answer"]]
+        assert f"{len(wrong)} of 12 answers are not exactly right" in page.line
+        marked = next(gold for gold, _ in wrong if gold)
+        assert f'<mark class="gold">[{marked}]</mark>' in html
+    if kind == "unanswerable":
+        table = page.tables["gold \\ guess"]
+        rows = {row[0]: [int(cell.split()[0]) for cell in row[1:]] for row in table[1:]}
+        assert rows["none"][table[0].index("none") - 1] == sum(not gold and not each["answer"] for gold, each in
+                                                               zip(golds, said, strict=True))  # fmt: skip
+    assert wrong

@@ -42,6 +42,8 @@ def task_of(name: str, bundle: Bundle) -> Task[Any]:
 
 def change_task(name: str, task: Task[Any], model: BertModel, options: Mapping[str, Any]) -> Task[Any]:
     """A task with other options, if its model can do that."""
+    if "labels" in options:
+        raise InputError(f"{name}: labels are those that the model was trained on and cannot be set")
     changed = task.changed(**options)
     trained = set(model.state_dict())
     changed.attach(model)
