@@ -296,7 +296,7 @@ def test_glue_runs_every_task_that_it_finds_and_names_those_in_the_average(sets,
     assert lines[1].startswith("qnli\taccuracy\t")
     assert any(line.startswith("mrpc\tf1 / accuracy\t") for line in lines)
     assert lines[-2] == f"average of qnli, sst2, cola, stsb, mrpc, rte: {100 * found['average']:.1f}%"
-    assert lines[-1] == "not there: mnli, qqp"
+    assert lines[-1] == "without a train or a dev file: mnli, qqp"
     code, _, err = run("glue", sets / "model", "--data", tmp_path, "--output", tmp_path / "other")
     assert code == 2
     assert err.startswith(f"bertsmith: {tmp_path}: no task of GLUE is here; expected folders such as {tmp_path}/MRPC")

@@ -76,4 +76,4 @@ def glue(
     if result.average is not None:
         print_line(f"average of {', '.join(result.averaged)}: {percent(result.average)}")
     if result.missing:
-        print_line(f"not there: {', '.join(result.missing)}")
+        print_line(f"without a train or a dev file: {', '.join(result.missing)}")
