@@ -5,11 +5,9 @@ from __future__ import annotations
 import datetime
 import json
 import multiprocessing
-import os
 import shutil
 import statistics
 import sys
-import threading
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -20,6 +18,7 @@ from seqeval.metrics import f1_score
 
 import harness
 from bertsmith.bundle.folder import TASK_FILE
+from bertsmith.data.pool import end_with_parent
 from bertsmith.errors import TrainingError
 from bertsmith.finetuning.keeping import Observer
 from bertsmith.finetuning.request import make_request
@@ -170,14 +169,7 @@ def _begin_worker() -> None:
     """One thread; and no worker outlives its parent: its run goes on from its last checkpoint another time."""
     keep_freed_memory()
     torch.set_num_threads(1)
-    parent = multiprocessing.parent_process()
-    assert parent is not None
-
-    def watch() -> None:
-        parent.join()
-        os._exit(1)
-
-    threading.Thread(target=watch, daemon=True).start()
+    end_with_parent()
 
 
 class Notes(Observer):

@@ -233,6 +233,14 @@ def test_class_weights_balanced_or_by_name(make_run, tmp_path):
     assert make_run(train=numbered, dev=numbered, class_weights="{0: 3}").criterion.class_weights == (3.0, 1.0)
 
 
+def test_a_file_without_any_label_is_refused(make_run, tmp_path):
+    path = write_json_lines(tmp_path / "none.jsonl", [{"text": "good", "labels": []}] * 2)
+    with pytest.raises(
+        DataError, match=r"none\.jsonl, line 1: neither here nor in any other row is a label; write some"
+    ):
+        make_run(train=path, dev=None, task__multilabel=True)
+
+
 def test_smoothing_is_for_what_has_classes(make_run, tmp_path):
     path = write_table(tmp_path / "n.tsv", ("text", "label"), [("good", 1), ("bad", 0)])
     with pytest.raises(ConfigError, match="smoothing: a task of kind regress has no classes to share the truth among"):

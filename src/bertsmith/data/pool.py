@@ -16,7 +16,7 @@ from bertsmith.errors import BertsmithError, InputError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-__all__ = ["Engine", "check_workers", "run_jobs"]
+__all__ = ["Engine", "check_workers", "end_with_parent", "run_jobs"]
 
 Engine = Literal["local", "ray"]
 Job = TypeVar("Job")
@@ -83,6 +83,11 @@ def _begin_worker() -> None:
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
     os.environ["RAYON_NUM_THREADS"] = "1"
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    end_with_parent()
+
+
+def end_with_parent() -> None:
+    """For a process that another one has spawned: end at once when that one is gone."""
     parent = multiprocessing.parent_process()
     assert parent is not None
 

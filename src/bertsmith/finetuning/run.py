@@ -92,7 +92,10 @@ class FinetuningRun:
         self.settings = request.settings
         task = make_task(request.kind, request.options)
         examples = _read(task, request.train, request.rows)
-        self.task = task.with_labels(task.find_labels(examples))
+        labels = task.find_labels(examples)
+        if not labels and task.num_outputs is None:
+            raise DataError(f"{request.train}, line 1: neither here nor in any other row is a label; write some")
+        self.task = task.with_labels(labels)
         self.bundle = self._load()
         self.config = self.bundle.model.config
         self._check_length()
