@@ -445,7 +445,7 @@ def test_resume_alone_goes_on_as_it_was_begun(run, stop_at):
         (f"{BEGIN} --long middle", "--long"),
         (
             "finetune MODEL --task tag --train a.tsv --output run --long tail",
-            "task.long: is for classify and regress; tags and answers read long text in windows, always",
+            "task.long.mode: is for classify and regress; tags and answers read long text in windows, always",
         ),
         (f"{BEGIN} --context", "task.context: is for tag"),
         (f"{BEGIN} --set task.unanswerable=true", "task.unanswerable: is for answer"),

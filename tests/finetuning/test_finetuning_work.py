@@ -332,7 +332,10 @@ def test_a_request_is_made_of_preset_file_and_changes_in_this_order(tmp_path, sm
         ({}, "what task. Name its kind with --task, or a --preset"),
         ({"preset": "mrcp"}, "preset: 'mrcp' is not one of afqmc, "),
         ({"preset": "mrpc", "kind": "tag"}, "preset mrpc: is of kind classify, not tag"),
-        ({"kind": "tag", "changes": {"task.long.mode": "tail"}}, "long.mode: there is no such setting"),
+        (
+            {"kind": "tag", "changes": {"task.long.mode": "tail"}},
+            "task.long.mode: is for classify and regress; tags and answers read long text",
+        ),
         ({"kind": "tag", "changes": {"epochs": "0"}}, "epochs: "),
         ({"kind": "tag", "changes": {"epoch": "2"}}, "epoch: there is no such setting; there are batch, "),
         ({"kind": "tag", "changes": {"task.metric": "accuraccy"}}, "metric: 'accuraccy' is not one of f1, "),

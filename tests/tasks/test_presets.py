@@ -303,6 +303,16 @@ def test_glue_runs_every_task_that_it_finds_and_names_those_in_the_average(sets,
     assert not (tmp_path / "other").exists()
 
 
+def test_glue_refuses_an_empty_file_before_any_task_is_trained(sets, run, tmp_path):
+    for name in ("sst2", "rte"):
+        shutil.copytree(data_of(sets, name), tmp_path / "glue" / PRESETS[name].folder)
+    empty = tmp_path / "glue" / "RTE" / "dev.tsv"
+    empty.write_text(empty.read_text().splitlines(keepends=True)[0])
+    code, _, err = run("glue", sets / "model", "--data", tmp_path / "glue", "--output", tmp_path / "run")
+    assert (code, f"{empty}, line 1: holds no example" in err) == (2, True)
+    assert not (tmp_path / "run").exists()
+
+
 def test_glue_reads_every_file_first_scores_both_halves_of_mnli_and_leaves_out_broken_rows_of_qqp(sets, run, tmp_path):
     glue = tmp_path / "glue"
     for name in ("mnli", "qqp"):

@@ -158,15 +158,6 @@ def finetune(
         _print_result(result, as_json=as_json)
 
 
-# Options of a task that only some kinds have, and what to do in others.
-_ONLY_FOR = (
-    ("task.long", ("classify", "regress"), "; tags and answers read long text in windows, always"),
-    ("task.multilabel", ("classify",), ""),
-    ("task.unanswerable", ("answer",), ""),
-    ("task.context", ("tag",), ""),
-)
-
-
 def _request(
     model: str | None,
     task: str | None,
@@ -183,10 +174,6 @@ def _request(
     from bertsmith.jobs.finetune import make_request
     from bertsmith.tasks.presets import find_preset
 
-    kind = find_preset(preset).kind if preset is not None else task
-    for name, kinds, instead in _ONLY_FOR:
-        if kind is not None and kind not in kinds and any(change.startswith(name) for change in changes):
-            raise ConfigError(f"{name}: is for {' and '.join(kinds)}{instead}")
     if data is not None:
         if preset is None:
             raise ConfigError("--data: is the folder of a --preset; name files with --train and --dev")

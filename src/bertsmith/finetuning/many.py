@@ -95,7 +95,7 @@ class Summary:
 def opened(folder: Path, kind: str, *, resume: bool) -> Iterator[None]:
     """A folder for runs of a kind: a new one, or with `resume` one that holds such; bad input leaves nothing behind."""
     refuse_file(folder)
-    is_new = not folder.exists() or (resume and folder.is_dir() and not any(folder.iterdir()))
+    is_new = not folder.exists() or (resume and not any(folder.iterdir()))
     mark = folder / _MARK
     if not is_new:
         if not resume:

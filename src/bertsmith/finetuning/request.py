@@ -17,6 +17,15 @@ from bertsmith.train.request import CONFIG_FILE
 __all__ = ["Request", "is_finetuning", "make_request", "read_request"]
 
 
+# Options that only some kinds of task have, and what others do instead.
+_ONLY_FOR = {
+    "long": (("classify", "regress"), "; tags and answers read long text in windows, always"),
+    "multilabel": (("classify",), ""),
+    "unanswerable": (("answer",), ""),
+    "context": (("tag",), ""),
+}
+
+
 @dataclass(frozen=True)
 class Request:
     """All that decides a run's result. `rows` limits the training file to its first so many examples.
@@ -64,6 +73,10 @@ def make_request(
     task = make_task(kind, chosen)
     for given in (read_yaml(config) if config is not None else {}, {"task": options or {}}, changes or {}):
         own, others = _split(given)
+        for name in own:
+            kinds, instead = _ONLY_FOR.get(name.partition(".")[0], ((kind,), ""))
+            if kind not in kinds:
+                raise ConfigError(f"task.{name}: is for {' and '.join(kinds)}{instead}")
         task = task.changed(**own)
         settings = changed(settings, others)
     if settings.patience is not None and dev is None:

@@ -110,6 +110,8 @@ class FinetuningRun:
             held_out = _read(self.task, request.dev, None)
             self.dev_split = Split(held_out, self.task.encode(held_out, self.tokenizer))
         self.request = _with_digests(request)
+        if self.settings.smoothing and not self.task.smooths:
+            raise ConfigError(f"smoothing: a task of kind {self.task.kind} has no classes to share the truth among")
         self.criterion = Criterion(self._class_weights(), self.settings.smoothing)
         self.work = FinetuningWork(
             self.train_split.items, self.task, self.criterion, self.settings, self.config, self.world
@@ -226,12 +228,12 @@ class FinetuningRun:
         model = bundle.model
         self.task.attach(model, seed=self.settings.seed)
         frozen, fresh, depth = self.settings.freeze, self.settings.fresh_layers, len(model.encoder.layers)
-        if fresh and (depth if frozen == -1 else frozen) + fresh > depth >= max(frozen, fresh):
+        _renew(model, fresh, seed)
+        _freeze(model, frozen)
+        if fresh and (depth if frozen == -1 else frozen) + fresh > depth:
             raise ConfigError(
                 f"freeze: {frozen} and fresh_layers: {fresh} of {depth} layers would keep new weights untrained"
             )
-        _renew(model, self.settings.fresh_layers, self.settings.seed)
-        _freeze(model, self.settings.freeze)
         return bundle
 
     def _knows_labels(self) -> bool:
@@ -250,8 +252,6 @@ class FinetuningRun:
 
     def _class_weights(self) -> tuple[float, ...] | None:
         wanted = self.settings.class_weights
-        if self.settings.smoothing and self.task.kind in ("regress", "answer"):
-            raise ConfigError(f"smoothing: a task of kind {self.task.kind} has no classes to share the truth among")
         if wanted is None:
             return None
         if not self.task.labels:

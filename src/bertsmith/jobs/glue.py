@@ -120,9 +120,5 @@ def _check_files(request: Request, second: Path | None) -> None:
     task = make_task(request.kind, request.options)
     assert isinstance(task, TextTask)
     for file in (request.train, request.dev, second):
-        if file is not None:
-            count = 0
-            for count, example in enumerate(task.read(str(file)), start=1):  # noqa: B007
-                task.target(example)
-            if not count:
-                raise DataError(f"{file}, line 1: holds no example")
+        if file is not None and not sum(task.target(example) is not None for example in task.read(str(file))):
+            raise DataError(f"{file}, line 1: holds no example")

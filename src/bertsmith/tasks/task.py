@@ -137,6 +137,7 @@ class Task(ABC, Generic[Example]):
     fields: ClassVar[tuple[str, ...]]  # what columns can be named for
     Options: ClassVar[type[TaskOptions]] = TaskOptions
     num_outputs: ClassVar[int | None] = None  # where it is not the number of labels
+    smooths: ClassVar[bool] = True  # whether its loss knows `Criterion.smoothing`
 
     def __init__(self, options: TaskOptions, labels: Sequence[str] = ()) -> None:
         self.options = options
