@@ -77,3 +77,26 @@ def test_attention_with_dropout_is_attention_in_the_mean(masked):
     error = drawn.std(0) / 4000**0.5
     assert ((drawn.mean(0) - exact).abs() < 5 * error + 1e-6).all()
     assert (drawn.std(0) > 0.01).all()
+
+
+@pytest.mark.parametrize("masked", [False, True])
+@pytest.mark.parametrize("num_queries", [6, 1])
+def test_attention_with_dropout_and_its_gradient_are_those_of_the_plain_formula(masked, num_queries):
+    """The same draws, and torch's own gradients of softmax(Q Kᵀ / √D) V."""
+    torch.manual_seed(1)
+    query, key, value = (torch.randn(2, 4, number, 8, requires_grad=True) for number in (num_queries, 6, 6))
+    mask = torch.zeros(2, 6)
+    mask[1, 4:] = -torch.inf
+    weights = torch.randn(2, 4, num_queries, 8)
+
+    torch.manual_seed(2)
+    got = attend(query, key, value, mask if masked else None, 0.3)
+    gradients = torch.autograd.grad((got * weights).sum(), (query, key, value))
+
+    torch.manual_seed(2)
+    scores = query @ key.transpose(-1, -2) / 8**0.5
+    shares = (scores + mask[:, None, None, :] if masked else scores).softmax(-1)
+    wanted = drop(shares.flatten(0, 1), 0.3).view_as(shares) @ value
+    torch.testing.assert_close(got, wanted, rtol=1e-5, atol=1e-6)
+    plain = torch.autograd.grad((wanted * weights).sum(), (query, key, value))
+    torch.testing.assert_close(gradients, plain, rtol=1e-5, atol=1e-6)

@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-__all__ = ["Dropout", "drop"]
+__all__ = ["Dropout", "draw_mask", "draws_masks", "drop"]
 
 _PER_DRAW, _CASES = 4, 2**16  # elements, each by 16 bits: a share of them is zeroed that is `p` to within 1e-5
 
@@ -25,12 +25,15 @@ class Dropout(nn.Dropout):
 
 def drop(x: torch.Tensor, p: float) -> torch.Tensor:
     """Zero a share `p` of the elements, and scale the others so that the mean stays; by torch's own generator."""
-    if x.device.type != "cpu" or x.dtype != torch.float32 or not 0 < p < 1 or torch.compiler.is_compiling():
-        return F.dropout(x, p)
-    return x * _mask(x.shape, p)
+    return x * draw_mask(x.shape, p) if draws_masks(x, p) else F.dropout(x, p)
 
 
-def _mask(shape: torch.Size, p: float) -> torch.Tensor:
+def draws_masks(x: torch.Tensor, p: float) -> bool:
+    """Whether a mask for `x` is better drawn here than by torch."""
+    return x.device.type == "cpu" and x.dtype == torch.float32 and 0 < p < 1 and not torch.compiler.is_compiling()
+
+
+def draw_mask(shape: torch.Size, p: float) -> torch.Tensor:
     """0 for what is dropped, else the scale."""
     dropped, number = round(p * _CASES), shape.numel()
     draws = torch.empty(-(-number // _PER_DRAW), dtype=torch.int64).random_(-(2**63), None)  # all 64 bits

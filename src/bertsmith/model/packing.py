@@ -23,13 +23,13 @@ if TYPE_CHECKING:
 __all__ = ["Plan", "Ragged", "Reading", "cls_rows", "plan_buckets", "positions_of"]
 
 # Prices in units of one query-key product of every head, as measured on two cores (7 ns with 12 heads of 32): of
-# one attention call, and of copying one row into a padded bucket and back.
-CALL_PRICE, COPY_PRICE = 5_000, 100
+# one attention call, of one whose gradient is wanted, and of copying one row into a padded bucket and back.
+CALL_PRICE, TRAINED_CALL_PRICE, COPY_PRICE = 5_000, 25_000, 100
 # Where work is plenty a call is cheap beside it; this share of the whole keeps the buckets few all the same.
 CALL_SHARE = 1 / 16
 
 
-def plan_buckets(lengths: Sequence[int]) -> list[int]:
+def plan_buckets(lengths: Sequence[int], call_price: int = CALL_PRICE) -> list[int]:
     """Cut sorted lengths into buckets of neighbours; gives the number of sequences in each.
 
     The cheapest cut by dynamic programming over the distinct lengths. A bucket costs one call, (longest length)²
@@ -43,7 +43,7 @@ def plan_buckets(lengths: Sequence[int]) -> list[int]:
     counts = Counter(lengths)
     sizes = sorted(counts)
     total = list(accumulate((counts[size] for size in sizes), initial=0))
-    call = max(CALL_PRICE, int(CALL_SHARE * sum(length * (length + COPY_PRICE) for length in lengths)))
+    call = max(call_price, int(CALL_SHARE * sum(length * (length + COPY_PRICE) for length in lengths)))
     best, cut = [0], [0]
     for stop, size in enumerate(sizes, start=1):
         mixed = size * (size + COPY_PRICE)
@@ -167,7 +167,7 @@ class Plan:
             order = _runs(cls_rows(lengths)[ranks], ranked)
             place = _inverse(order)
             order = order.to(device)
-        sizes = plan_buckets(ranked.tolist())
+        sizes = plan_buckets(ranked.tolist(), TRAINED_CALL_PRICE if torch.is_grad_enabled() else CALL_PRICE)
         buckets = [Ragged.of(counts, device) for counts in ranked.split(sizes)]
         return cls(ranked, order, place, sizes, buckets, device)
 
