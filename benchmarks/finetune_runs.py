@@ -188,10 +188,11 @@ def search(*wanted: tuple[Case, Sequence[Mapping[str, Any]]]) -> list[Case]:
     """Cases, each with the best of several settings on seed 0; those with which the loss is not finite are none."""
     tried = [[case.with_settings(settings) for settings in candidates] for case, candidates in wanted]
     run_all([Job(one, 0) for each in tried for one in each])
-    return [max(each, key=_score) for each in tried]
+    return [max(each, key=score_of) for each in tried]
 
 
-def _score(case: Case) -> float:
+def score_of(case: Case) -> float:
+    """By its metric on seed 0; -1 where the loss was not finite."""
     try:
         return float(run_case(case, 0)["scores"][case.request(0).options["metric"]])
     except TrainingError as error:
