@@ -7,6 +7,8 @@ import random
 import string
 from typing import TYPE_CHECKING, Any
 
+from safetensors.torch import load_file
+
 from bertsmith.bundle.folder import Bundle, write_bundle
 from bertsmith.config import BertConfig
 from bertsmith.finetuning.keeping import Observer
@@ -16,6 +18,8 @@ from bertsmith.vocab.tokenizer import SPECIAL_TOKENS, Tokenizer
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from pathlib import Path
+
+    from torch import Tensor
 
 NOUNS = ["river", "stone", "winter", "garden", "letter", "window", "paper", "horse"]
 GOOD, BAD = ["good", "great", "fine"], ["bad", "poor", "awful"]
@@ -215,3 +219,8 @@ def write_all_kinds(folder: Path) -> dict[str, list[str]]:
         "unanswerable": ["answer", "--unanswerable"],
     }
     return {name: ["--task", *kinds.get(name, [name]), "--train", str(file)] for name, file in files.items()}
+
+
+def weights_of(folder: Path) -> dict[str, Tensor]:
+    """What a run published."""
+    return load_file(folder / "model" / "model.safetensors")
