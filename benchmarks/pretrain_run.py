@@ -49,6 +49,11 @@ class Language:
     options: ShardOptions
     minutes: float
 
+    @property
+    def paths(self) -> list[str]:
+        """Where the files are."""
+        return [str(CORPORA / file) for file in self.files]
+
 
 LANGUAGES = {
     "en": Language(("en-general.jsonl", "en-web.jsonl"), 16_000, ShardOptions(), 90),
@@ -58,12 +63,9 @@ LANGUAGES = {
 
 def run_language(name: str, minutes: float | None, *, keep: bool) -> int:
     """Prepare, train or go on, compare with `transformers`, print."""
-    language = LANGUAGES[name]
-    home = ROOT / "runs" / f"pretrain-{name}"
-    files = [str(CORPORA / file) for file in language.files]
-    if not (home / "vocab").exists():
-        vocab(files, output=home / "vocab", options=VocabOptions(size=language.vocab_size))
-    build_shards(files, open_tokenizer(str(home / "vocab")), home / "shards", options=language.options, workers=2)
+    language, tokenizer = LANGUAGES[name], make_vocabulary(name)
+    home = tokenizer.parent
+    build_shards(language.paths, open_tokenizer(str(tokenizer)), home / "shards", options=language.options, workers=2)
     budget = Budget(minutes=minutes or language.minutes)
     result = pretrain(make_request(home / "shards", size="mini", budget=budget), home / "run", resume=True)
     if result.model is None:
@@ -78,6 +80,14 @@ def run_language(name: str, minutes: float | None, *, keep: bool) -> int:
         f"pretrain-{name}", f"A BERT-mini from {' and '.join(language.files)}", page(name, result, same), keep=keep
     )
     return 0 if same == len(gaps_of(result)) else 1
+
+
+def make_vocabulary(name: str) -> Path:
+    """The folder of a language's vocabulary, which is learned where it is missing: always the same."""
+    folder = ROOT / "runs" / f"pretrain-{name}" / "vocab"
+    if not folder.exists():
+        vocab(LANGUAGES[name].paths, output=folder, options=VocabOptions(size=LANGUAGES[name].vocab_size))
+    return folder
 
 
 def gaps_of(result: Result) -> list[dict[str, Any]]:
