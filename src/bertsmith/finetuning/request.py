@@ -10,20 +10,15 @@ from bertsmith.config import read_json
 from bertsmith.errors import ConfigError
 from bertsmith.finetuning.settings import Settings
 from bertsmith.settings import changed, read_yaml, validated
-from bertsmith.tasks.kinds import make_task
+from bertsmith.tasks.kinds import KINDS, make_task
 from bertsmith.tasks.presets import find_preset
 from bertsmith.train.request import CONFIG_FILE
 
 __all__ = ["Request", "is_finetuning", "make_request", "read_request"]
 
 
-# Options that only some kinds of task have, and what others do instead.
-_ONLY_FOR = {
-    "long": (("classify", "regress"), "; tags and answers read long text in windows, always"),
-    "multilabel": (("classify",), ""),
-    "unanswerable": (("answer",), ""),
-    "context": (("tag",), ""),
-}
+# What other kinds of task do instead of an option that they have not.
+_INSTEAD = {"long": "; tags and answers read long text in windows, always"}
 
 
 @dataclass(frozen=True)
@@ -74,9 +69,7 @@ def make_request(
     for given in (read_yaml(config) if config is not None else {}, {"task": options or {}}, changes or {}):
         own, others = _split(given)
         for name in own:
-            kinds, instead = _ONLY_FOR.get(name.partition(".")[0], ((kind,), ""))
-            if kind not in kinds:
-                raise ConfigError(f"task.{name}: is for {' and '.join(kinds)}{instead}")
+            _check_fits(name, kind)
         task = task.changed(**own)
         settings = changed(settings, others)
     if settings.patience is not None and dev is None:
@@ -88,6 +81,14 @@ def make_request(
     files = [None if name is None else str(Path(name).absolute()) for name in (train, dev)]
     assert files[0] is not None
     return Request(model, kind, task.options.model_dump(), files[0], files[1], settings, preset, rows)
+
+
+def _check_fits(name: str, kind: str) -> None:
+    """Refuse an option of other kinds, and say of which."""
+    option = name.partition(".")[0]
+    kinds = [one for one, task in KINDS.items() if option in task.Options.model_fields]
+    if kinds and kind not in kinds:
+        raise ConfigError(f"task.{name}: is for {' and '.join(kinds)}{_INSTEAD.get(option, '')}")
 
 
 def _split(given: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
