@@ -105,7 +105,7 @@ def glue(options: Any) -> int:
             (f"{name}: not below the Trainer", "within the spread", f"{-100 * behind:+.1f}", behind <= wide)
         )
     about = (
-        "GLUE's dev sets with MiniLM. Settings are the best on seed 0, as the last table has it; RTE has those of MRPC. "
+        "GLUE's dev sets with MiniLM. Settings are the best on seed 0, as the last table has it; RTE has MRPC's. "
         "Percent: mean ± standard deviation (least–most) over seeds, the best epoch of each. "
         "The Trainer takes longer, and so has fewer seeds by the same rule: the last, which the search has not seen."
     )
