@@ -205,6 +205,19 @@ def test_options_can_be_changed_for_prediction(tmp_path):
         open_task(str(tmp_path / "m"), {"max_length": 128})
 
 
+@pytest.mark.parametrize("several", [True, False])
+def test_whether_a_text_has_several_classes_cannot_be_changed_after_training(tmp_path, several):
+    write_task(tmp_path / "m", options={"multilabel": several})
+    assert open_task(str(tmp_path / "m"), {"multilabel": several}).task.options.multilabel is several
+    with pytest.raises(InputError, match="m: multilabel is as the model was trained and cannot be set; leave it out"):
+        open_task(str(tmp_path / "m"), {"multilabel": not several})
+
+
+def test_of_a_model_that_does_not_say_it_multilabel_can_be_set(tmp_path):
+    write_foreign(tmp_path / "m", "BertForSequenceClassification", {"num_labels": 3})
+    assert open_task(str(tmp_path / "m"), {"multilabel": True}).task.options.multilabel
+
+
 def test_segments_can_be_joined_that_were_not_in_training(tmp_path):
     """By what needs no weights; attention that was never trained is refused, and one that was is kept."""
     write_task(tmp_path / "m", options={"max_length": 48})

@@ -45,6 +45,8 @@ def change_task(name: str, task: Task[Any], model: BertModel, options: Mapping[s
     if "labels" in options:
         raise InputError(f"{name}: labels are those that the model was trained on and cannot be set")
     changed = task.changed(**options)
+    if "multilabel" in options and model.config.problem_type not in (None, changed.problem_type):
+        raise InputError(f"{name}: multilabel is as the model was trained and cannot be set; leave it out")
     trained = set(model.state_dict())
     changed.attach(model)
     if not trained >= set(model.state_dict()):
