@@ -40,7 +40,6 @@ TASKS = ROOT.parent / "shared" / "data" / "tasks"
 RUNS = ROOT / "runs" / "finetune"  # where runs are made, and go on if they were stopped
 KEPT = Kept(harness.RESULTS / "finetune-runs.jsonl")
 _REHEARSED, _WARM_UP = 28, 4  # steps by which the time of a run is told
-_PEERS_TIME = 3.0  # the Trainer's time against ours, about, as docs/results/finetune-speed.md has it
 
 
 def located(name: str) -> Path:
@@ -200,9 +199,9 @@ def score_of(case: Case) -> float:
         return -1.0
 
 
-def number_of_seeds(cases: Sequence[Case], options: Any, *, peer: bool = False) -> int:
+def number_of_seeds(cases: Sequence[Case], options: Any) -> int:
     """For all of them: five where a run of the slowest takes less than 5 minutes, three below 12, else one."""
-    slowest = max(minutes(case) for case in cases) * (_PEERS_TIME if peer else 1.0)
+    slowest = max(minutes(case) for case in cases)
     number = next(count for limit, count in ((5, 5), (12, 3), (float("inf"), 1)) if slowest < limit)
     return min(number, options.seeds or number)
 
