@@ -162,6 +162,19 @@ def _(folder: Path, rng: random.Random) -> Case:
     return trained_on(written(folder / "a.tsv", table(rows_of(rng), header=header)), 2)
 
 
+@cause("a header where columns go by number")
+def _(folder: Path, rng: random.Random) -> Case:
+    header = ("sentence", rng.choice(["label", "Label", "labels", "score"]))
+    path = written(folder / "a.tsv", table(rows_of(rng), header=header))
+    return trained_on(path, 1, "classify", "--column", "text=1", "--column", "label=2")
+
+
+@cause("two columns that could be the text")
+def _(folder: Path, rng: random.Random) -> Case:
+    rows = [[sentence(rng), *row] for row in rows_of(rng)]
+    return trained_on(written(folder / "a.tsv", table(rows, header=("question", "sentence", "label"))), 2)
+
+
 @cause("a column that is not there")
 def _(folder: Path, rng: random.Random) -> Case:
     path = written(folder / "a.tsv", table(rows_of(rng)))
@@ -280,9 +293,18 @@ def _(folder: Path, rng: random.Random) -> Case:
 @cause("a label in dev that training never had")
 def _(folder: Path, rng: random.Random) -> Case:
     train = written(folder / "train.tsv", table(rows_of(rng)))
-    bad = f"{sentence(rng)}\t{rng.choice(['neutral', 'Pos', '1', 'pos '])}"
+    bad = f"{sentence(rng)}\t{rng.choice(['neutral', 'Pos', '1', 'pos.'])}"
     made = broken_line(rng, folder / "dev.tsv", table(rows_of(rng)), bad.encode())
     return Case(["--task", "classify", "--train", str(train), "--dev", str(made.blamed)], made.blamed, made.line)
+
+
+@cause("a second text in one of two files")
+def _(folder: Path, rng: random.Random) -> Case:
+    rows = [[text, sentence(rng), label] for text, label in rows_of(rng)]
+    paired = written(folder / "pairs.tsv", table(rows, header=("sentence1", "sentence2", "label")))
+    plain = written(folder / "plain.tsv", table(rows_of(rng)))
+    train, dev = rng.sample([paired, plain], 2)
+    return Case(["--task", "classify", "--train", str(train), "--dev", str(dev)], dev, 2)
 
 
 @cause("a tag in dev that training never had")

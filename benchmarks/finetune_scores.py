@@ -55,8 +55,9 @@ GLUE = {
 RATES = ({"optimizer.rate": 5e-5}, {"optimizer.rate": 1e-4})
 GRID = (*RATES, *({"batch.size": 16, **rate} for rate in RATES))
 # MRPC is small, and with four epochs its other seeds stayed below the first: some candidates are twice as long, others
-# are held back less or more, and one has a pooler that is new (MiniLM's own was never trained, and has shrunk). The last
-# two have a high rate that falls from layer to layer, as ELECTRA's small models have it (Clark et al., 2020, appendix B).
+# are held back less or more, and one has a pooler that is new (MiniLM's own was never trained, and has shrunk). The
+# last two have a high rate that falls from layer to layer, as ELECTRA's small models do (Clark et al., 2020,
+# appendix B).
 FOR_MRPC = (
     {"epochs": 8, "batch.size": 16, **RATES[0]},
     {"epochs": 8, **RATES[1]},

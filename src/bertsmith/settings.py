@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, TypeVar
 
 import yaml
@@ -13,7 +14,7 @@ from bertsmith.errors import ConfigError, InputError
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = ["Name", "Strict", "changed", "read_yaml", "validated"]
+__all__ = ["Name", "Strict", "changed", "names_of", "read_yaml", "validated"]
 
 
 def _as_name(value: Any) -> Any:
@@ -52,6 +53,19 @@ def changed(settings: Settings, changes: dict[str, Any]) -> Settings:
     for path, value in changes.items():
         _put(content, str(path).split("."), value, str(path), settings.as_text)
     return validated(type(settings), content)
+
+
+def names_of(changes: Mapping[str, Any]) -> set[str]:
+    """The settings that changes are about, however they are written.
+
+    >>> sorted(names_of({"epochs": 2, "optimizer": {"rate": 1e-3}, "batch": "{size: 8}"}))
+    ['batch.size', 'epochs', 'optimizer.rate']
+    """
+    found: set[str] = set()
+    for path, given in changes.items():
+        value = yaml.safe_load(given) if isinstance(given, str) and given.startswith("{") else given
+        found |= {f"{path}.{name}" for name in names_of(value)} if isinstance(value, Mapping) else {str(path)}
+    return found
 
 
 def _put(content: dict[str, Any], keys: list[str], value: Any, path: str, as_text: frozenset[str]) -> None:

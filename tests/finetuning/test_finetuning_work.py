@@ -305,7 +305,8 @@ def test_a_run_goes_on_as_it_was_begun(ask):
     assert (taken.settings.batch.part, taken.settings.checkpoint.every, taken.settings.spread) == (64, 3, "fsdp")
     for changes, name in (({"seed": 3}, "seed"), ({"rows": 2}, "rows"), ({"task__max_length": 16}, "task.max_length")):
         with pytest.raises(
-            InputError, match=f"^{name}: the run was begun with .*; go on with --resume and nothing else"
+            InputError,
+            match=f"^{name}: the run was begun with .*; go on with --resume and the set",
         ):
             take_up(ask(**changes), stored)
 

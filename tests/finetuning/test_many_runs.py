@@ -18,6 +18,7 @@ from bertsmith.finetuning.run import FinetuningRun
 from bertsmith.jobs import finetune as job
 from bertsmith.jobs.finetune import finetune, finetune_many
 from bertsmith.jobs.glue import glue
+from bertsmith.settings import names_of
 from bertsmith.train.loop import Loop
 from finetuning.small_tasks import Watcher, write_lines
 
@@ -319,6 +320,11 @@ def test_a_search_for_what_was_decided_is_refused(ask):
     many.check_free(ask(), "grid", ["schedule.warmup", "seed"])
     with pytest.raises(ConfigError, match=r"batch\.tokens: --search looks for batch\.size, which it makes void"):
         many.check_free(ask(batch__tokens=64), "grid", ["seed"])
+
+
+def test_settings_have_their_names_however_they_are_written():
+    changes = {"epochs": 1, "optimizer": {"rate": 1e-3, "betas": [0.9, 0.98]}, "batch": "{size: 8}", "task.stride": "4"}
+    assert names_of(changes) == {"epochs", "optimizer.rate", "optimizer.betas", "batch.size", "task.stride"}
 
 
 def test_hopeless_trials_are_given_up(ask, tmp_path, monkeypatch):

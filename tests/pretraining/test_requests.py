@@ -118,7 +118,7 @@ def test_a_config_json_that_was_changed_for_the_worse_is_named(change, words, tm
 )
 def test_a_run_is_not_taken_up_with_what_would_change_it(given, name, tmp_path):
     usual = {"size": "tiny", "budget": Budget(steps=5)}
-    with pytest.raises(InputError, match=f"^{name}: the run was begun with .*; go on with --resume and nothing else"):
+    with pytest.raises(InputError, match=f"^{name}: the run was begun with .*; go on with --resume and the set"):
         take_up(make_request(tmp_path, **{**usual, **given}), make_request(tmp_path, **usual))
 
 
@@ -163,7 +163,8 @@ def test_resuming_with_other_settings_is_refused_and_says_which(ask, tmp_path):
     assert (first.progress.step, first.stopped_by, first.model) == (2, "SIGUSR1", None)
     for request, name in ((ask(7), "steps"), (ask(6, seed=1), "seed")):
         with pytest.raises(
-            InputError, match=rf"^{name}: the run was begun with .*; go on with --resume and nothing else"
+            InputError,
+            match=rf"^{name}: the run was begun with .*; go on with --resume and the set",
         ):
             pretrain(request, tmp_path / "run", resume=True)
     watcher = Watcher()

@@ -75,6 +75,14 @@ def test_an_answer_of_punctuation_is_none_where_none_is_allowed():
     assert tuned.answer_of(found) == ""
 
 
+@pytest.mark.parametrize(("text", "language", "expected"), [
+    ("A", "zh", "A"), ("the", "zh", "the"), ("。", "zh", ""), ("A", "en", ""), ("Anna", "en", "Anna"),
+])  # fmt: skip
+def test_an_article_is_an_answer_where_there_are_no_articles(text, language, expected):
+    prediction = {"id": "q1", "null_margin": -9.0, "candidates": [{"text": text}]}
+    assert task_of(unanswerable=True, language=language).answer_of(prediction) == expected
+
+
 def test_ids_from_a_column_of_any_name(tmp_path):
     rows = [(f"n{number}", "where is anna", "anna is in rome", "rome", 11) for number in range(2)]
     path = write_table(tmp_path / "a.tsv", ("qid", "question", "context", "answer", "start"), rows)
@@ -373,6 +381,8 @@ SOUND = {"question": "where", "context": "in rome", "answer": "rome", "start": 3
         ({"answer": 5}, "column 'answer' holds 5, not text"),
         ({"answer": None}, "column 'answer' holds None, not text"),
         ({"question": ["where"]}, "column 'question' holds ['where'], not text"),
+        ({"question": " "}, "the question is empty; write it, or remove the row"),
+        ({"context": "", "answer": ""}, "the context is empty; write it, or remove the row"),
         ({"id": "line-1"}, "a second question with the id 'line-1'"),
     ],
 )

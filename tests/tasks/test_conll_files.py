@@ -80,10 +80,33 @@ def test_a_broken_file_is_refused_with_file_and_line(tmp_path, text, line, what)
     assert str(refusal.value).startswith(f"{tmp_path / 'a.txt'}, line {line}: {what}")
 
 
-@pytest.mark.parametrize(("word", "tag"), [("token", -1), (1, "ner"), (0, -1)])
-def test_columns_are_numbers(tmp_path, word, tag):
-    with pytest.raises(ConfigError, match="columns: those of CoNLL have numbers"):
+@pytest.mark.parametrize(("word", "tag"), [("token", "ner"), ("token", 3), (2, "ner"), ("token", -1)])
+def test_columns_go_by_the_names_of_a_header(tmp_path, word, tag):
+    (found,) = read(tmp_path, "id\ttoken\tner\n1\tanna\tB-PER\n2\truns\tO\n", word, tag)
+    assert (found.words, found.tags, found.place.line) == (("anna", "runs"), ("B-PER", "O"), 2)
+
+
+@pytest.mark.parametrize(("word", "tag"), [("token", -1), (1, "token")])
+def test_a_name_that_no_header_has(tmp_path, word, tag):
+    with pytest.raises(DataError, match=r"line 1: no column 'token'; there are a, O: name one with --column"):
         read(tmp_path, "a O\n", word, tag)
+
+
+def test_columns_count_from_1(tmp_path):
+    with pytest.raises(ConfigError, match="columns: those of CoNLL have names, or numbers from 1"):
+        read(tmp_path, "a O\n", 0, -1)
+
+
+def test_lines_of_chinese_are_no_words_where_each_character_is_one(tmp_path):
+    path = tmp_path / "a.txt"
+    path.write_text("我住在北京。\n")
+    with pytest.raises(DataError, match=r"line 1: '我住在北京。' is more than a word and its tag; running text"):
+        list(read_conll(str(path), 1, None, characters=True))
+    (found,) = read_conll(str(path), 1, None)
+    assert found.words == ("我住在北京。",)
+    path.write_text("我\n2026\n年\n")
+    (found,) = read_conll(str(path), 1, None, characters=True)
+    assert found.words == ("我", "2026", "年")
 
 
 def test_a_column_that_is_not_there(tmp_path):

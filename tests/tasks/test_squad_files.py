@@ -44,8 +44,20 @@ def test_unanswerable_questions_have_no_answer_whatever_is_plausible(tmp_path):
 def test_answers_may_be_missing_where_nobody_asks_for_them(tmp_path):
     bare = {"id": "q1", "question": "Where?"}
     assert read(tmp_path, squad(bare), answered=False)[0].answers is None
-    with pytest.raises(DataError, match="'answers' is missing; an unanswerable question has an empty list"):
+    with pytest.raises(DataError, match=r"'answers' is missing; a question that has none says .is_impossible.: true"):
         read(tmp_path, squad(bare))
+    assert read(tmp_path, squad({**bare, "is_impossible": True}))[0].answers == ()
+
+
+@pytest.mark.parametrize("value", ["false", "true", 0, 1, []])
+def test_whether_there_is_an_answer_is_true_or_false(tmp_path, value):
+    with pytest.raises(DataError, match=r"a\.json, line \d+: .*: is_impossible is .*, neither true nor false"):
+        read(tmp_path, squad(question(1, is_impossible=value)))
+
+
+def test_an_answer_of_blanks_is_none(tmp_path):
+    with pytest.raises(DataError, match="an answer is empty; remove it"):
+        read(tmp_path, squad(question(1, [(" ", 3)])))
 
 
 def test_cmrc_has_ids_of_its_own(tmp_path):

@@ -65,8 +65,70 @@ def test_columns_as_told_go_before_usual_names(tmp_path):
     (found,) = task.read(str(path))
     assert found.text == "b"
     assert task.changed(columns={"pair": "text"}).options.columns == {"text": "other", "pair": "text"}
-    numbered = Classify.of({"columns": {"text": 2, "label": 3}}).read(str(path))
+    bare = write_lines(tmp_path / "b.tsv", ["text\tother\tx", "a\tb\tx"])
+    numbered = Classify.of({"columns": {"text": 2, "label": 3}}).read(str(bare))
     assert [found.text for found in numbered] == ["other", "b"]
+
+
+@pytest.mark.parametrize("name", ["label", "Labels", " score "])
+def test_a_header_is_no_row_of_numbered_columns(tmp_path, name):
+    path = write_table(tmp_path / "a.tsv", ("sentence", name), [("a", "x")])
+    with pytest.raises(DataError, match=r"a\.tsv, line 1: column 2 holds .*: this line is a header; name columns"):
+        list(Classify.of({"columns": {"text": 1, "label": 2}}).read(str(path)))
+
+
+def test_of_two_columns_that_could_be_the_text_one_must_be_named(tmp_path):
+    """As in QNLI: else half of each pair would go unread."""
+    path = write_table(tmp_path / "a.tsv", ("index", "question", "sentence", "label"), [("0", "a", "b", "x")])
+    with pytest.raises(DataError, match="line 2: 'sentence' and 'question' are both here, and either could be the"):
+        list(Classify.of({}).read(str(path)))
+    for columns, expected in (
+        ({"text": "question", "pair": "sentence"}, ("a", "b")),
+        ({"text": "sentence"}, ("b", None)),
+    ):
+        (found,) = Classify.of({"columns": columns}).read(str(path))
+        assert (found.text, found.pair) == expected
+
+
+@pytest.mark.parametrize("name", ["a.tsv", "a.csv"])
+def test_a_stray_space_makes_no_class_of_its_own(tmp_path, name):
+    mark = "\t" if name == "a.tsv" else ","
+    path = write_lines(tmp_path / name, [f"text{mark}label", f"a{mark}neg", f"b{mark}neg ", f"c{mark} pos"])
+    task = Classify.of({})
+    examples = list(task.read(str(path)))
+    assert task.find_labels(examples) == ("neg", "pos")
+    path = write_lines(tmp_path / name, [f"text{mark}label", f"a{mark}  "])
+    with pytest.raises(DataError, match="line 2: column 'label' is empty"):
+        list(task.read(str(path)))
+
+
+@pytest.mark.parametrize(("first", "second", "what"), [
+    ("b", None, "there is no second text, but training has one; name its column: --column pair=…"),
+    (None, "b", "there is a second text, but training has none; give both files one, or none"),
+])  # fmt: skip
+def test_two_files_both_have_a_second_text_or_none_has(first, second, what):
+    task = Classify.of({})
+    with pytest.raises(DataError, match=f"^f.tsv, line 3: {what}"):
+        task.check_alike(example("a", pair=first), example("a", pair=second, line=3))
+    task.check_alike(example("a", pair=first), example("c", pair=first))
+
+
+def test_how_many_texts_are_cut_is_said_unless_someone_has_said_how():
+    examples = [example("river " * length, "x") for length in (2, 6, 7, 30)]  # 6 fill a sequence of 8
+    task = Classify.of({"max_length": 8}, ["x"])
+    (said,) = task.say_cut(examples, task.encode(examples, TOKENIZER), TOKENIZER)
+    assert said == "2 of 4 training texts are longer than 8 pieces, and are cut; see --max-length and --long"
+    assert task.say_cut(examples[:2], task.encode(examples[:2], TOKENIZER), TOKENIZER) == []
+    long = task.changed(**{"long.mode": "tail"})
+    assert long.say_cut(examples, long.encode(examples, TOKENIZER), TOKENIZER) == []
+
+
+@pytest.mark.parametrize("mode", ["head", "tail", "head+tail", "segments"])
+def test_a_pair_that_fits_is_read_whole_with_every_way_of_reading_long_text(mode):
+    pair = example("anna", pair="river " * 11)
+    plain, long = (encode_texts([pair], TOKENIZER, 16, LongOptions(mode=each))[0] for each in (None, mode))
+    assert [ids.tolist() for ids in long[0]] == [ids.tolist() for ids in plain[0]]
+    assert tokens(long[0][0]).count("river") == 11
 
 
 def test_a_column_that_cannot_be_told_is_asked_for(tmp_path):

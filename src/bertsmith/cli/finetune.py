@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Parameter
 
-from bertsmith.cli.output import columns_of, pairs_of, percent, print_json, print_line, print_table
+from bertsmith.cli.output import columns_of, given_once, percent, print_json, print_line, print_table
 from bertsmith.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -117,6 +117,7 @@ def finetune(
     from bertsmith.cli.display import FinetuneDisplay, leave_if_stopped
     from bertsmith.jobs.finetune import check_free, finetune_many
     from bertsmith.jobs.finetune import finetune as job
+    from bertsmith.settings import names_of, read_yaml
 
     if trials is not None and search != "optuna":
         raise ConfigError("--trials: is for --search optuna; leave it out")
@@ -125,10 +126,7 @@ def finetune(
     others = {"epochs": epochs, "optimizer.rate": rate, "batch.size": batch_size, "seed": seed}
     given: dict[str, Any] = {f"task.{name}": value for name, value in own.items() if value is not None}
     given |= {name: value for name, value in others.items() if value is not None}
-    named = pairs_of(changes or [])
-    for name in given.keys() & named.keys():
-        raise ConfigError(f"{name}: is given twice, by --set {name}=… and by its own option; give it once")
-    given |= named
+    given = given_once(given, changes)
     request = _request(model, task, preset, data, train, dev, rows, config, columns, given)
     if pool is not None and request is not None and request.options["long"]["mode"] != "segments":
         raise ConfigError("--pool: joins the segments of --long segments; give that too, or leave it out")
@@ -137,7 +135,8 @@ def finetune(
             if request is None:
                 raise ConfigError("a model and its files are missing")
             if search is not None:
-                check_free(request, search, given)
+                written = {} if config is None else read_yaml(config)
+                check_free(request, search, names_of(written) | names_of(given))
             summary = finetune_many(
                 request,
                 output,

@@ -7,7 +7,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from bertsmith.cli.output import pairs_of, percent, print_json, print_line, print_table
+from bertsmith.cli.output import given_once, percent, print_json, print_line, print_table
 
 __all__ = ["glue"]
 
@@ -61,7 +61,7 @@ def glue(
             model,
             data=data,
             output=output,
-            changes={**given, **pairs_of(changes or [])},
+            changes=given_once(given, changes),
             resume=resume,
             observer=display,
         )

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import io
 import os
+import signal
 import sys
 
 from cyclopts import App, CycloptsError
@@ -113,7 +114,8 @@ for verb, (about, example) in VERBS.items():
 
 
 def main() -> None:
-    """The entry point of the `bertsmith` command."""
+    """The entry point of the `bertsmith` command. SIGTERM ends it as Ctrl-C does, unless a verb listens itself."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     sys.exit(run(sys.argv[1:]))
 
 

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "columns_of",
+    "given_once",
     "layers_of",
     "note_on_int8",
     "pairs_of",
@@ -91,6 +92,14 @@ def pairs_of(given: Sequence[str], flag: str = "--set", example: str = "optimize
             raise ConfigError(f"{flag} {pair}: expected NAME=VALUE, as in {flag} {example}")
         found[name] = value
     return found
+
+
+def given_once(own: dict[str, Any], changes: Sequence[str] | None) -> dict[str, Any]:
+    """Settings by options of their own and by --set; none by both."""
+    named = pairs_of(changes or [])
+    for name in own.keys() & named.keys():
+        raise ConfigError(f"{name}: is given twice, by --set {name}=… and by its own option; give it once")
+    return {**own, **named}
 
 
 def columns_of(given: Sequence[str] | None) -> dict[str, str | int]:

@@ -105,9 +105,12 @@ class FinetuningRun:
         for remark in (*self.task.remarks(examples), *left_out):
             observer.on_note(remark)
         self.train_split = Split(examples, self.task.encode(examples, self.tokenizer))
+        for remark in self.task.say_cut(examples, self.train_split.items, self.tokenizer):
+            observer.on_note(remark)
         self.dev_split: Split | None = None
         if request.dev is not None:
             held_out = _read(self.task, request.dev, None)
+            self.task.check_alike(examples[0], held_out[0])
             self.dev_split = Split(held_out, self.task.encode(held_out, self.tokenizer))
         self.request = _with_digests(request)
         if self.settings.smoothing and not self.task.smooths:

@@ -20,7 +20,7 @@ import numpy as np
 from pydantic import Field
 
 from bertsmith.model.losses import span_loss
-from bertsmith.tasks.answer_scores import best_threshold, normalise, score_answers, score_chinese
+from bertsmith.tasks.answer_scores import best_threshold, normalise, score_answers, score_chinese, without_marks
 from bertsmith.tasks.squad import Answer, Question, read_squad
 from bertsmith.tasks.tables import Column, Row, read_rows
 from bertsmith.tasks.task import Criterion, Item, Prediction, Scores, Task, TaskBatch, TaskOptions, packed_ids
@@ -198,7 +198,8 @@ class AnswerTask(Task[Question]):
     def _best_text(self, prediction: Prediction) -> str:
         """The best candidate; one of punctuation alone is as good as none, where none is allowed."""
         text = str(prediction["candidates"][0]["text"]) if prediction["candidates"] else ""
-        return text if normalise(text) or not self.options.unanswerable else ""
+        says_something = without_marks(text) if self.options.language == "zh" else normalise(text)
+        return text if says_something or not self.options.unanswerable else ""
 
     def score(self, examples: Sequence[Question], predictions: Sequence[Prediction]) -> Scores:
         """The official exact match and F1; of those with an answer and of those without, where there are both."""
@@ -258,6 +259,9 @@ def _read_table(name: str, columns: dict[str, Column], *, labelled: bool) -> Ite
     read = [column for field, column in columns.items() if labelled or field not in ("answer", "start")]
     for row in read_rows(name, read):
         question, context = row.text(columns.get("question", "question")), row.text(columns.get("context", "context"))
+        for what, text in (("question", question), ("context", context)):
+            if not text.strip():
+                raise row.place.error(f"the {what} is empty; write it, or remove the row")
         column = columns.get("id", "id")
         given = row.get(column) if row.has(column) else None
         number = f"line-{row.place.line}" if given is None else str(given)

@@ -34,6 +34,7 @@ __all__ = [
     "normalise",
     "score_answers",
     "score_chinese",
+    "without_marks",
 ]
 
 _ARTICLE = re.compile(r"\b(?:a|an|the)\b")
@@ -136,7 +137,7 @@ def _between(low: float, high: float) -> float:
 
 def chinese_exact_match(guess: str, golds: Sequence[str]) -> float:
     """1 where the guess is one of the gold answers but for capitals and punctuation, else 0."""
-    return float(_clean(guess) in map(_clean, golds or [""]))
+    return float(without_marks(guess) in map(without_marks, golds or [""]))
 
 
 def chinese_f1(guess: str, golds: Sequence[str]) -> float:
@@ -147,8 +148,8 @@ def chinese_f1(guess: str, golds: Sequence[str]) -> float:
     """
     if not any(golds):
         return chinese_exact_match(guess, golds)
-    segments = _SEGMENT.findall(_clean(guess))
-    return max(_run_f1(segments, _SEGMENT.findall(_clean(gold))) for gold in golds)
+    segments = _SEGMENT.findall(without_marks(guess))
+    return max(_run_f1(segments, _SEGMENT.findall(without_marks(gold))) for gold in golds)
 
 
 def score_chinese(golds: Mapping[str, Sequence[str]], guesses: Mapping[str, str]) -> AnswerScores:
@@ -210,7 +211,8 @@ def _sweep(answers: list[tuple[str, Sequence[str]]], score: Callable[[str, Seque
     return list(accumulate(gains, initial=sum(empty)))
 
 
-def _clean(text: str) -> str:
+def without_marks(text: str) -> str:
+    """In small letters, without what CMRC takes for punctuation."""
     return text.lower().strip().translate(_WITHOUT_CHINESE_PUNCTUATION)
 
 

@@ -95,6 +95,21 @@ class TextTask(Task[TextExample]):
         """See `is_cut`."""
         return any(is_cut(example, tokenizer, self.options.max_length, self.options.long) for example in examples)
 
+    def say_cut(self, examples: Sequence[TextExample], items: Sequence[Item], tokenizer: Tokenizer) -> list[str]:
+        """Only what fills its sequence can have been cut."""
+        most = self.options.max_length
+        full = [e for e, item in zip(examples, items, strict=True) if item.num_tokens >= most]
+        count = 0 if self.options.long.mode is not None else sum(self.cuts([one], tokenizer) for one in full)
+        texts = f"{count:,} of {len(examples):,} training texts are longer than {most} pieces, and are cut"
+        return [f"{texts}; see --max-length and --long"] if count else []
+
+    def check_alike(self, training: TextExample, other: TextExample) -> None:
+        """Both have a second text, or none has."""
+        if training.pair is not None and other.pair is None:
+            raise other.place.error("there is no second text, but training has one; name its column: --column pair=…")
+        if training.pair is None and other.pair is not None:
+            raise other.place.error("there is a second text, but training has none; give both files one, or none")
+
     @abstractmethod
     def target(self, example: TextExample) -> np.ndarray | None:
         """What the model should say; None where the example does not tell."""

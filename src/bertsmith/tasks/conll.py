@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from bertsmith.errors import ConfigError
 from bertsmith.tasks.tables import Column, Place, numbered_lines
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Sentence", "check_tag", "is_entity_tag", "read_conll"]
 
+_SEVERAL = re.compile(r"[\u3400-\u9fff]{2}")  # Chinese characters
 _TAG = re.compile(r"O|[BIMESLU]-\S+|[BIMES]")
 
 
@@ -30,20 +31,29 @@ class Sentence:
     document: int
 
 
-def read_conll(name: str, word: Column = 1, tag: Column | None = -1, *, plain: bool = False) -> Iterator[Sentence]:
+def read_conll(
+    name: str, word: Column = 1, tag: Column | None = -1, *, plain: bool = False, characters: bool = False
+) -> Iterator[Sentence]:
     """The sentences of a file; `word` and `tag` number the columns from 1, or from the end where negative.
 
+    Where one of them is a name the first line is a header.
+
     Tags are those of entities unless they are `plain`: then any name will do. Without a `tag` nobody looks at them, but
-    lines that end in a word of small letters are sentences, and would be taken for words.
+    lines that end in a word of small letters are sentences, and would be taken for words; so are several Chinese
+    `characters` where each should have a line of its own.
     """
     lines: list[tuple[Place, list[str]]] = []
     document, width, found = 0, None, False
-    for column in (word, tag):
-        if column is not None and (not isinstance(column, int) or column == 0):
-            raise ConfigError(f"columns: those of CoNLL have numbers, from 1 or from -1 at the end, not {column!r:.60}")
+    if 0 in (word, tag):
+        raise ConfigError("columns: those of CoNLL have names, or numbers from 1, or from -1 at the end; not 0")
+    named = isinstance(word, str) or isinstance(tag, str)
     for place, line in _with_end(name):
         text = line.rstrip()
         cells = [cell for cell in (text.split("\t") if "\t" in text else text.split()) if cell]
+        if named and cells:
+            word, tag = (_numbered(place, cells, column) for column in (word, tag))
+            named = False
+            continue
         ends = not cells or cells[0] == "-DOCSTART-"
         if ends and lines:
             found = True
@@ -55,7 +65,8 @@ def read_conll(name: str, word: Column = 1, tag: Column | None = -1, *, plain: b
         width = width or len(cells)
         if len(cells) != width:
             raise place.error(f"{len(cells)} columns, not {width} as in the first line; correct or remove it")
-        if tag is None and not plain and len(cells) > 1 and _is_word(cells[-1]):
+        running = not plain and len(cells) > 1 and _is_word(cells[-1])
+        if tag is None and (running or (characters and _SEVERAL.search(cells[0]))):
             raise place.error(
                 f"{' '.join(cells)!r:.60} is more than a word and its tag; running text goes into JSON lines, as "
                 '{"text": "…"}, in a file that ends in .jsonl'
@@ -63,6 +74,16 @@ def read_conll(name: str, word: Column = 1, tag: Column | None = -1, *, plain: b
         lines.append((place, cells))
     if not found:
         raise Place(name, 1).error("is empty")
+
+
+def _numbered(place: Place, header: list[str], column: Any) -> Any:
+    """The number of a column that is given by its name."""
+    if not isinstance(column, str):
+        return column
+    if column not in header:
+        there = ", ".join(header)
+        raise place.error(f"no column {column!r}; there are {there:.200}: name one with --column FIELD=COLUMN")
+    return header.index(column) + 1
 
 
 def _with_end(name: str) -> Iterator[tuple[Place, str]]:

@@ -97,12 +97,17 @@ class _File:
         if not question.strip():
             raise self.error(path, "the question is empty; remove it")
         name = str(path) if entry.get("id") is None else str(entry["id"])
+        impossible = entry.get("is_impossible", False)
+        if not isinstance(impossible, bool | None):
+            raise self.error(path, f"is_impossible is {impossible!r:.40}, neither true nor false; correct it")
+        if impossible and "answers" not in entry:
+            return Question(name, question, context, ())
         if "answers" not in entry:
             if answered:
-                raise self.error(path, "'answers' is missing; an unanswerable question has an empty list")
+                raise self.error(path, "'answers' is missing; a question that has none says \"is_impossible\": true")
             return Question(name, question, context, None)
         answers = tuple(self._answer(each, path, context) for each in self.items(entry, (*path, "answers")))
-        if entry.get("is_impossible"):
+        if impossible:
             answers = ()
         elif answered and not answers:
             raise self.error(path, 'no answer; if it has none, say "is_impossible": true')
@@ -113,7 +118,7 @@ class _File:
         start = entry.get("answer_start")
         if not isinstance(start, int) or isinstance(start, bool):
             raise self.error(path, f"answer_start is {start!r:.40}, not a whole number")
-        if not text:
+        if not text.strip():
             raise self.error(path, 'an answer is empty; remove it, and if there is no other say "is_impossible": true')
         if start < 0 or context[start : start + len(text)] != text:
             there = context.find(text)

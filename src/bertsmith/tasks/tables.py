@@ -114,6 +114,11 @@ def read_rows(name: str, columns: Iterable[Column] = (), *, lenient: bool = Fals
         kind = "tsv"
     if not kind:
         raise DataError(f"{name}: is of no known kind; there are {', '.join(SUFFIXES)}")
+    by_name = [column for column in columns if isinstance(column, str)]
+    if kind != "jsonl" and numbered and by_name:
+        raise Place(_shown(name), 1).error(
+            f"column {by_name[0]!r} goes by its name, others by their numbers; take names for all, or numbers for all"
+        )
     if kind == "parquet":
         return _read_parquet(name, numbered)
     if kind == "jsonl":

@@ -72,7 +72,8 @@ class Tag(Task[TaggedText]):
         suffix = Path(name).suffix.lower()
         if suffix in _CONLL or (suffix == ".tsv" and columns.keys() & {"word", "tag"}):
             tag = columns.get("tag", -1) if labelled else None
-            return map(from_conll, read_conll(name, columns.get("word", 1), tag, plain=self.options.plain))
+            told = {"plain": self.options.plain, "characters": self.options.characters}
+            return map(from_conll, read_conll(name, columns.get("word", 1), tag, **told))
         documents: dict[str, int] = {}
         numbers = count()
 

@@ -207,6 +207,15 @@ class Task(ABC, Generic[Example]):
         del examples, tokenizer
         return False
 
+    def say_cut(self, examples: Sequence[Example], items: Sequence[Item], tokenizer: Tokenizer) -> list[str]:
+        """A sentence, where examples are cut and nobody has said how; `items` are what `encode` made of them."""
+        del examples, items, tokenizer
+        return []
+
+    def check_alike(self, training: Example, other: Example) -> None:
+        """Refuse an example of another file that is not made as one of training's is."""
+        del training, other
+
     @abstractmethod
     def logits(self, model: nn.Module, batch: TaskBatch) -> torch.Tensor:
         """A batch through a model of kind `head`."""

@@ -104,23 +104,41 @@ def read_texts(
             continue
         if chosen is None:
             chosen = {field: column_of(row, field, columns) for field in fields}
-            for field in ("text", "label") if labelled else ("text",):
-                if chosen[field] is None:
-                    there = ", ".join(str(column) for column in row.cells)
-                    raise row.place.error(
-                        f"which column is the {field}? There are {there:.200}; name it with --column {field}=…"
-                    )
+            _refuse_doubt(row, chosen, columns, labelled=labelled)
         elif paired and chosen["pair"] is None and (late := column_of(row, "pair", columns)) is not None:
             raise row.place.error(f"column {late!r} is a second text, and the first row has none; give all one or none")
         text, pair, label = chosen["text"], chosen.get("pair"), chosen["label"]
         assert text is not None
         found = row.get(label) if labelled and label is not None else None
+        if isinstance(found, str):
+            found = found.strip()  # a stray space makes no class of its own
         if left_out is not None and found == _NO_LABEL:
             left_out.append(row.place)
             continue
         if labelled and (found is None or (found == "" and not may_be_empty)):
             raise row.place.error(f"column {label!r} is empty; write the label, or remove the row")
         yield TextExample(row.place, row.text(text), None if pair is None else row.text(pair), found)
+
+
+def _refuse_doubt(row: Row, chosen: dict[str, Column | None], columns: dict[str, Column], *, labelled: bool) -> None:
+    """Refuse a first row that could be read in several ways, or in none."""
+    for field in ("text", "label") if labelled else ("text",):
+        if chosen[field] is None:
+            there = ", ".join(str(column) for column in row.cells)
+            raise row.place.error(
+                f"which column is the {field}? There are {there:.200}; name it with --column {field}=…"
+            )
+    texts = [name for name in _USUAL["text"] if row.has(name)]
+    if "text" not in columns and chosen.get("pair") is None and len(texts) > 1:
+        raise row.place.error(
+            f"{texts[0]!r} and {texts[1]!r} are both here, and either could be the text; name it with --column text=…, "
+            "and a second one with --column pair=…"
+        )
+    label = chosen["label"]
+    if labelled and isinstance(label, int) and str(row.get(label)).strip().lower() in _USUAL["label"]:
+        raise row.place.error(
+            f"column {label} holds {row.get(label)!r}: this line is a header; name columns by name, or remove the line"
+        )
 
 
 def encode_texts(
@@ -137,23 +155,28 @@ def is_cut(example: TextExample, tokenizer: Tokenizer, max_length: int, long: Lo
     """Whether `encode_texts` leaves out something of an example."""
     texts = [example.text] if example.pair is None else [example.text, example.pair]
     first, *second = (len(ids) - 2 for ids in tokenizer.encode_ids(texts, max_length=max_length + 1))
-    if long.mode is not None and sum(second) > _most_of_pair(max_length):
+    if long.mode is not None and second and second[0] > _most_of_pair(max_length, first):
         return True
     return long.mode != "segments" and first + sum(second) + 2 + len(second) > max_length
 
 
-def _most_of_pair(max_length: int) -> int:
-    """Pieces of a second text that go with every sequence of a long first one."""
-    return (max_length - 3) // 2
+def _most_of_pair(max_length: int, first: int) -> int:
+    """Pieces of a second text that go with every sequence of the first, which has so many: half, or what is left.
+
+    >>> _most_of_pair(128, first=1000), _most_of_pair(128, first=2)
+    (62, 123)
+    """
+    return max((max_length - 3) // 2, max_length - 3 - first)
 
 
 def _cut_long(example: TextExample, tokenizer: Tokenizer, max_length: int, long: LongOptions) -> Sequences:
-    """The first text as `long` has it; the second, where there is one, goes with every sequence, up to half of it."""
+    """The first text as `long` has it; the second, where there is one, goes with every sequence (`_most_of_pair`)."""
     pieces = np.array(tokenizer.encode_ids([example.text])[0][1:-1], np.int32)
     second: list[np.ndarray] = []
     room = max_length - 2
     if example.pair is not None:
-        second = [np.array(tokenizer.encode_ids([example.pair])[0][1:-1], np.int32)[: _most_of_pair(max_length)]]
+        most = _most_of_pair(max_length, len(pieces))
+        second = [np.array(tokenizer.encode_ids([example.pair])[0][1:-1], np.int32)[:most]]
         room -= len(second[0]) + 1
     sequences = [packed_ids(tokenizer, part, *second) for part in _parts(pieces, room, long)]
     return tuple(ids for ids, _ in sequences), tuple(types for _, types in sequences)

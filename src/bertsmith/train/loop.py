@@ -180,8 +180,8 @@ class Loop:
         norm = self._clip()
         if not math.isfinite(norm):
             raise DivergenceError(
-                f"the loss or its gradient is not finite at step {progress.step + 1}; checkpoints from before are "
-                "kept. Begin a new run with a lower learning rate (--set optimizer.rate=…)"
+                f"the loss or its gradient is not finite at step {progress.step + 1}; begin a new run with a lower "
+                "learning rate (--set optimizer.rate=…)"
             )
         share = self.rate_at(progress.step)
         for optimizer in self.optimizers:

@@ -51,7 +51,7 @@ def take_up(asked: AnyRequest, stored: AnyRequest) -> AnyRequest:
         if name not in _FIXED_LATER and now.get(name) != before.get(name):
             raise InputError(
                 f"{name}: the run was begun with {before.get(name)!r}, not {now.get(name)!r}; go on with --resume and "
-                "nothing else, or begin a new run in another folder"
+                "the settings it was begun with, or begin a new run in another folder"
             )
     return taken
 

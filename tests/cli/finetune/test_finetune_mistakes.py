@@ -27,7 +27,7 @@ from finetuning.small_tasks import write_lines, write_table
         (f"{BEGIN} --multilabel --metric matthews", "metric: matthews is for one class"),
         ("finetune MODEL --task regress --train a.tsv --output run --max-length 32", "line 2: 'pos' is not a number"),
         ("finetune MODEL --task tag --train a.tsv --output run", "a.tsv, line 2: expected entities as [[START, END, "),
-        ("finetune MODEL --task tag --train a.txt --column word=token --output run", "those of CoNLL have numbers"),
+        ("finetune MODEL --task tag --train a.txt --column word=token --output run", "line 1: no column 'token'"),
         (f"{BEGIN} --long middle", "--long"),
         (
             "finetune MODEL --task tag --train a.tsv --output run --long tail",
@@ -35,6 +35,9 @@ from finetuning.small_tasks import write_lines, write_table
         ),
         (f"{BEGIN} --context", "task.context: is for tag"),
         (f"{BEGIN} --set task.unanswerable=true", "task.unanswerable: is for answer"),
+        (f"{BEGIN} --column text=text --column label=2", "line 1: column 'text' goes by its name, others by their"),
+        (f"{BEGIN} --dev a.tsv --search grid --set batch={{\"size\":8}}", "batch.size: --search grid looks for it"),
+        ("glue MODEL --data . --output run --epochs 1 --set epochs=2", "epochs: is given twice, by --set epochs=…"),
         (f"{BEGIN} --pool mean", "--pool: joins the segments of --long segments; give that too, or leave it out"),
         (f"{BEGIN} --long tail --pool mean", "--pool: joins the segments of --long segments; give that too"),
         (f"{BEGIN} --long tail --head 5", "long.head: is for --long head+tail; leave it out, or give that"),
