@@ -63,7 +63,10 @@ def names_of(changes: Mapping[str, Any]) -> set[str]:
     """
     found: set[str] = set()
     for path, given in changes.items():
-        value = yaml.safe_load(given) if isinstance(given, str) and given.startswith("{") else given
+        try:
+            value = yaml.safe_load(given) if isinstance(given, str) else given
+        except yaml.YAMLError:  # text that is meant as it is
+            value = given
         found |= {f"{path}.{name}" for name in names_of(value)} if isinstance(value, Mapping) else {str(path)}
     return found
 

@@ -323,8 +323,8 @@ def test_a_search_for_what_was_decided_is_refused(ask):
 
 
 def test_settings_have_their_names_however_they_are_written():
-    changes = {"epochs": 1, "optimizer": {"rate": 1e-3, "betas": [0.9, 0.98]}, "batch": "{size: 8}", "task.stride": "4"}
-    assert names_of(changes) == {"epochs", "optimizer.rate", "optimizer.betas", "batch.size", "task.stride"}
+    changes = {"epochs": 1, "optimizer": {"rate": 1e-3, "clip": 1}, "batch": " size: 8", "task.separator": "{"}
+    assert names_of(changes) == {"epochs", "optimizer.rate", "optimizer.clip", "batch.size", "task.separator"}
 
 
 def test_hopeless_trials_are_given_up(ask, tmp_path, monkeypatch):

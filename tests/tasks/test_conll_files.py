@@ -107,6 +107,9 @@ def test_lines_of_chinese_are_no_words_where_each_character_is_one(tmp_path):
     path.write_text("我\n2026\n年\n")
     (found,) = read_conll(str(path), 1, None, characters=True)
     assert found.words == ("我", "2026", "年")
+    path.write_text("第一\t我\n第一\t住\n")
+    (found,) = read_conll(str(path), 2, None, characters=True)
+    assert found.words == ("我", "住")
 
 
 def test_a_column_that_is_not_there(tmp_path):

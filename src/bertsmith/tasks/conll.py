@@ -66,7 +66,7 @@ def read_conll(
         if len(cells) != width:
             raise place.error(f"{len(cells)} columns, not {width} as in the first line; correct or remove it")
         running = not plain and len(cells) > 1 and _is_word(cells[-1])
-        if tag is None and (running or (characters and _SEVERAL.search(cells[0]))):
+        if tag is None and (running or (characters and _SEVERAL.search(_cell(place, cells, word)))):
             raise place.error(
                 f"{' '.join(cells)!r:.60} is more than a word and its tag; running text goes into JSON lines, as "
                 '{"text": "…"}, in a file that ends in .jsonl'
