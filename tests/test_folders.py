@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from safetensors import SafetensorError
 
 from bertsmith.errors import BertsmithError
-from bertsmith.folders import naming_full_disks, remove_unfinished
+from bertsmith.folders import naming_full_disks, new_folder, remove_unfinished, write_whole
 
 TOO_LARGE = """
 import resource, signal, sys
@@ -39,6 +40,34 @@ def test_weights_that_cannot_be_written_are_an_error_of_ours_and_leave_nothing(t
     )
     assert f"bertsmith.errors.BertsmithError: {tmp_path}: cannot be written" in done.stderr
     assert list(tmp_path.iterdir()) == []
+
+
+def _write(path):
+    write_whole(path, lambda file: file.write(b"whole"))
+
+
+def _make(path):
+    with new_folder(path) as aside:
+        (aside / "part").touch()
+
+
+@pytest.mark.parametrize(("act", "made_by"), [(_write, "open"), (_make, "mkdir")])
+def test_a_signal_in_the_moment_of_making_it_leaves_nothing(act, made_by, tmp_path, monkeypatch):
+    make = getattr(Path, made_by)
+
+    def interrupted(path, *args, **kwargs):
+        made = make(path, *args, **kwargs)
+        if path.name.startswith(".said."):
+            raise KeyboardInterrupt
+        return made
+
+    monkeypatch.setattr(Path, made_by, interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        act(tmp_path / "said")
+    assert list(tmp_path.iterdir()) == []
+    monkeypatch.undo()
+    act(tmp_path / "said")
+    assert [path.name for path in tmp_path.iterdir()] == ["said"]
 
 
 def test_only_what_was_being_written_is_removed(tmp_path):

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import errno
 import os
+import secrets
 import shutil
-import tempfile
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -53,18 +53,18 @@ def refuse_same(name: str, output: Path) -> None:
 def new_folder(folder: Path) -> Iterator[Path]:
     """A folder to write into that takes its name when all went well, and is gone otherwise."""
     refuse_existing(folder)
-    parent = folder.absolute().parent
+    aside = _aside(folder)
+    parent = aside.parent
     try:
-        parent.mkdir(parents=True, exist_ok=True)
-        aside = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=parent))
-    except OSError as error:
-        raise InputError(f"{parent}: cannot be written to ({error.strerror})") from error
-    try:
+        try:
+            parent.mkdir(parents=True, exist_ok=True)
+            aside.mkdir()
+        except OSError as error:
+            raise InputError(f"{parent}: cannot be written to ({error.strerror})") from error
         with naming_full_disks(parent):
             yield aside
             for path in [*aside.iterdir(), aside]:
                 flush(path)
-            aside.chmod(0o755)  # mkdtemp makes a private folder
             aside.rename(folder)
     except BaseException:
         shutil.rmtree(aside, ignore_errors=True)
@@ -73,14 +73,12 @@ def new_folder(folder: Path) -> Iterator[Path]:
 
 def write_whole(path: Path, write: Callable[[BinaryIO], object]) -> None:
     """Write a file aside, flush it, then rename: a reader sees the old file or the new one."""
-    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.absolute().parent)
-    aside = Path(name)
+    aside = _aside(path)
     try:
-        with os.fdopen(handle, "wb") as file:
+        with aside.open("xb") as file:
             write(file)
             file.flush()
             os.fsync(file.fileno())
-        aside.chmod(0o666 & ~_umask())
         aside.replace(path)
     except BaseException:
         aside.unlink(missing_ok=True)
@@ -129,7 +127,6 @@ def _is_full(error: OSError | SafetensorError) -> bool:
     return any(f"os error {number})" in str(error) for number in full)  # its only word on what the system said
 
 
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
+def _aside(path: Path) -> Path:
+    """A name beside, known before anything has it: a signal at any moment finds what is to be removed."""
+    return path.absolute().with_name(f".{path.name}.{secrets.token_hex(4)}")

@@ -12,7 +12,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from google_writer import (
+
+from absence import absent
+from bertsmith.bundle.google import GoogleCheckpoint
+from bertsmith.bundle.google_names import GoogleWeights
+from bertsmith.errors import WeightsError
+from bundle.google_writer import (
     Stored,
     encode_entry,
     encode_header,
@@ -24,11 +29,6 @@ from google_writer import (
     write_stored,
     write_table,
 )
-
-from absence import absent
-from bertsmith.bundle.google import GoogleCheckpoint
-from bertsmith.bundle.google_names import GoogleWeights
-from bertsmith.errors import WeightsError
 
 
 def open_and_read_all(prefix: Path) -> int:

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 import torch
-from google_writer import INNER, LAYERS, POSITIONS, VOCABULARY, WIDTH, plain_bert, write_checkpoint
 
 from bertsmith.bundle.google import GoogleCheckpoint
 from bertsmith.bundle.google_names import (
@@ -17,6 +16,7 @@ from bertsmith.bundle.google_names import (
     names_without_place,
 )
 from bertsmith.errors import WeightsError
+from bundle.google_writer import INNER, LAYERS, POSITIONS, VOCABULARY, WIDTH, plain_bert, write_checkpoint
 
 if TYPE_CHECKING:
     from pathlib import Path

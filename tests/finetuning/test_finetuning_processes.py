@@ -8,11 +8,11 @@ import subprocess
 import sys
 
 import pytest
-import spread_tasks
 import torch
 from safetensors.torch import load_file
 
 from bertsmith.train.metrics import read_log
+from finetuning import spread_tasks
 from finetuning.small_tasks import QUICK
 
 # Parts so small that some processes have nothing to do in some of them.

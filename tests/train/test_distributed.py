@@ -11,10 +11,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
-import spread_jobs
 import torch
 from safetensors.torch import load_file
-from spread_jobs import CUT, SETTINGS, STEPS, cut_back
 
 from bertsmith.config import named_size
 from bertsmith.data.shards import ShardSet
@@ -25,6 +23,8 @@ from bertsmith.pretraining.work import Objective, PretrainingWork
 from bertsmith.train.distributed import World, joined, spread_model
 from bertsmith.train.metrics import read_log
 from bertsmith.vocab.tokenizer import Tokenizer
+from train import spread_jobs
+from train.spread_jobs import CUT, SETTINGS, STEPS, cut_back
 
 TOLERANCE = 1e-4
 
