@@ -301,7 +301,8 @@ class FinetuningRun:
         task.attach(model)
         model.load_state_dict(weights)
         source = f"fine-tuned from {self.request.model} for {self.request.preset or task.kind}, {progress.step:,} steps"
-        record = {"kind": task.kind, "options": task.options.model_dump(exclude={"labels"})}
+        learned = task.learned(self.train_split.examples).options
+        record = {"kind": task.kind, "options": learned.model_dump(exclude={"labels"})}
         write_bundle(folder, Bundle(model, self.tokenizer, self.bundle.max_length, record), source=source)
 
 

@@ -140,7 +140,7 @@ def read_inputs(name: str, columns: Mapping[str, Column]) -> Iterator[TextLike]:
     """
     if Path(name).suffix.lower() in _TABLES or columns:
         paired = "pair" in columns or not columns
-        for example in read_texts(name, dict(columns), labelled=False, paired=paired):
+        for example in read_texts(name, dict(columns), labelled=False, pairs=None if paired else False):
             yield example.text if example.pair is None else (example.text, example.pair)
     else:
         for _, line in numbered_lines(name):

@@ -6,7 +6,7 @@ import math
 from abc import abstractmethod
 from collections import deque
 from itertools import islice
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self
 
 import numpy as np
 import torch
@@ -59,14 +59,22 @@ class TextTask(Task[TextExample]):
             raise ConfigError("long.head: is for --long head+tail; leave it out, or give that")
         if first is not None and first > most:
             raise ConfigError(f"long.head: {first} pieces of {options.max_length} leave no tail; take {most} at most")
+        if options.pairs is False and "pair" in options.columns:
+            raise ConfigError("columns: a second text is named, but there is to be none, as in training; leave it out")
 
     def read(self, name: str, *, labelled: bool = True) -> Iterator[TextExample]:
         """A table with the columns text, pair (perhaps) and label. Whoever wants predictions wants one a line."""
         return self._read(name, labelled, [] if self.options.lenient and labelled else None)
 
     def _read(self, name: str, labelled: bool, left_out: list[Place] | None) -> Iterator[TextExample]:
-        empty = self.label_may_be_empty
-        return read_texts(name, self.options.columns, labelled=labelled, may_be_empty=empty, left_out=left_out)
+        return read_texts(
+            name,
+            self.options.columns,
+            labelled=labelled,
+            pairs=self.options.pairs,
+            may_be_empty=self.label_may_be_empty,
+            left_out=left_out,
+        )
 
     def count_left_out(self, name: str, rows: int | None = None) -> int:
         """The rows that `lenient` leaves out."""
@@ -109,6 +117,10 @@ class TextTask(Task[TextExample]):
             raise other.place.error("there is no second text, but training has one; name its column: --column pair=…")
         if training.pair is None and other.pair is not None:
             raise other.place.error("there is a second text, but training has none; give both files one, or none")
+
+    def learned(self, examples: Sequence[TextExample]) -> Self:
+        """Whether there are second texts."""
+        return self.changed(pairs=examples[0].pair is not None)
 
     @abstractmethod
     def target(self, example: TextExample) -> np.ndarray | None:

@@ -253,6 +253,11 @@ class Task(ABC, Generic[Example]):
         del examples, predictions
         return self
 
+    def learned(self, examples: Sequence[Example]) -> Self:
+        """The task as a model knows it that was trained on these: with what later files must be alike in."""
+        del examples
+        return self
+
     @property
     def problem_type(self) -> str | None:
         """What `config.json` calls it, so that `transformers` takes the right loss."""

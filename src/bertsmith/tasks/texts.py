@@ -55,10 +55,12 @@ class TextOptions(TaskOptions):
     """Of tasks on texts.
 
     `lenient`: whether labelled lines with too few or too many columns, and those that nobody could label (`-`), are
-    left out instead of refused; QQP and OCNLI have some.
+    left out instead of refused; QQP and OCNLI have some. `pairs`: whether there are second texts; a trained model
+    knows it. Files without them are refused, or nobody looks for them; where nothing is said, it is as a file has it.
     """
 
     lenient: bool = False
+    pairs: bool | None = None
     long: LongOptions = Field(default_factory=LongOptions)
 
 
@@ -84,19 +86,19 @@ def read_texts(
     columns: dict[str, Column],
     *,
     labelled: bool,
-    paired: bool = True,
+    pairs: bool | None = None,
     may_be_empty: bool = False,
     left_out: list[Place] | None = None,
 ) -> Iterator[TextExample]:
     """The rows of a table as texts; labels are left out where nobody asked for them. Plain lines have no columns.
 
-    The first row says whether there are second texts; without `paired` nobody looks. Rows that `TextOptions.lenient` is
-    about are an error, or are added to `left_out`.
+    The first row says whether there are second texts, unless `pairs` does (see `TextOptions`). Rows that
+    `TextOptions.lenient` is about are an error, or are added to `left_out`.
     """
     chosen: dict[str, Column | None] | None = None
     if not labelled and is_plain_text(name, told=bool(columns)):
         columns = {}
-    fields = ("text", "pair", "label") if paired else ("text", "label")
+    fields = ("text", "label") if pairs is False else ("text", "pair", "label")
     wanted = [column for field, column in columns.items() if labelled or field != "label"]
     for row in read_rows(name, wanted, lenient=left_out is not None):
         if left_out is not None and not row.cells:
@@ -105,7 +107,11 @@ def read_texts(
         if chosen is None:
             chosen = {field: column_of(row, field, columns) for field in fields}
             _refuse_doubt(row, chosen, columns, labelled=labelled)
-        elif paired and chosen["pair"] is None and (late := column_of(row, "pair", columns)) is not None:
+            if pairs and chosen["pair"] is None:
+                raise row.place.error(
+                    "there is no second text, and the task is about pairs; name its column with --column pair=…"
+                )
+        elif pairs is None and chosen["pair"] is None and (late := column_of(row, "pair", columns)) is not None:
             raise row.place.error(f"column {late!r} is a second text, and the first row has none; give all one or none")
         text, pair, label = chosen["text"], chosen.get("pair"), chosen["label"]
         assert text is not None

@@ -97,3 +97,13 @@ def test_mistakes_with_a_fine_tuned_model(run):
     write_table(Path("d.tsv"), ("text", "label"), [])
     code, _, err = run("evaluate run --data d.tsv")
     assert (code, err) == (2, "bertsmith: d.tsv, line 1: holds no example\n")
+
+
+def test_a_model_of_pairs_knows_it(run, things):
+    *_, pairs = things[1]["pairs"]
+    run(f"finetune MODEL --task classify --train {pairs} --output run --epochs 1 {QUICK}")
+    write_reviews()
+    for line in ("evaluate run --data a.tsv", "predict run --input a.tsv"):
+        code, _, err = run(line)
+        assert (code, "a.tsv, line 2: there is no second text, and the task is about pairs" in err) == (2, True)
+    assert run(f"evaluate run --data {pairs} --set pairs=false")[0] == 0, "how far the first texts alone go"

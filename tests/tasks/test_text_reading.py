@@ -1,0 +1,226 @@
+"""What `classify` and `regress` read: columns, labels and pairs, and what is refused."""
+
+from __future__ import annotations
+
+import io
+import math
+import sys
+from itertools import permutations
+from types import SimpleNamespace
+
+import pytest
+
+from bertsmith.errors import ConfigError, DataError
+from bertsmith.tasks.classify import Classify
+from bertsmith.tasks.regress import Regress
+from bertsmith.tasks.tables import Place
+from bertsmith.tasks.texts import TextExample
+from finetuning.small_tasks import make_tokenizer, write_json_lines, write_lines, write_table
+
+
+def example(text, label=None, pair=None, line=1):
+    return TextExample(Place("f.tsv", line), text, pair, label)
+
+
+def test_columns_are_found_by_their_usual_names(tmp_path):
+    path = write_table(tmp_path / "a.tsv", ("id", "sentence1", "gold_label", "sentence2"), [(1, "a", "x", "b")])
+    (found,) = Classify.of({}).read(str(path))
+    assert (found.text, found.pair, found.label, found.place.line) == ("a", "b", "x", 2)
+
+
+def test_a_second_text_that_comes_late_is_refused_by_its_line(tmp_path):
+    rows = [{"text": "a", "label": "x"}, {"text": "b", "text_b": "c", "label": "y"}]
+    path = write_json_lines(tmp_path / "a.jsonl", rows)
+    with pytest.raises(DataError, match=r"a\.jsonl, line 2: column 'text_b'"):
+        list(Classify.of({}).read(str(path)))
+
+
+def test_a_numbered_label_says_nothing_of_a_file_that_has_none(tmp_path):
+    """As GLUE's CoLA: no header where it is trained, a header in the file that is to be predicted."""
+    path = write_table(tmp_path / "test.tsv", ("index", "sentence"), [("0", "a"), ("1", "b")])
+    task = Classify.of({"columns": {"text": 4, "label": 2}}).changed(columns={"text": "sentence"})
+    assert [found.text for found in task.read(str(path), labelled=False)] == ["a", "b"]
+    with pytest.raises(DataError, match="sentence"):
+        list(task.read(str(path)))
+
+
+def test_columns_as_told_go_before_usual_names(tmp_path):
+    path = write_table(tmp_path / "a.tsv", ("text", "other", "label"), [("a", "b", "x")])
+    task = Classify.of({}).changed(columns={"text": "other"})
+    (found,) = task.read(str(path))
+    assert found.text == "b"
+    assert task.changed(columns={"pair": "text"}).options.columns == {"text": "other", "pair": "text"}
+    bare = write_lines(tmp_path / "b.tsv", ["text\tother\tx", "a\tb\tx"])
+    numbered = Classify.of({"columns": {"text": 2, "label": 3}}).read(str(bare))
+    assert [found.text for found in numbered] == ["other", "b"]
+
+
+@pytest.mark.parametrize("name", ["label", "Labels", " score "])
+def test_a_header_is_no_row_of_numbered_columns(tmp_path, name):
+    path = write_table(tmp_path / "a.tsv", ("sentence", name), [("a", "x")])
+    with pytest.raises(DataError, match=r"a\.tsv, line 1: column 2 holds .*: this line is a header; name columns"):
+        list(Classify.of({"columns": {"text": 1, "label": 2}}).read(str(path)))
+
+
+def test_of_two_columns_that_could_be_the_text_one_must_be_named(tmp_path):
+    """As in QNLI: else half of each pair would go unread."""
+    path = write_table(tmp_path / "a.tsv", ("index", "question", "sentence", "label"), [("0", "a", "b", "x")])
+    with pytest.raises(DataError, match="line 2: 'sentence' and 'question' are both here, and either could be the"):
+        list(Classify.of({}).read(str(path)))
+    for columns, expected in (
+        ({"text": "question", "pair": "sentence"}, ("a", "b")),
+        ({"text": "sentence"}, ("b", None)),
+    ):
+        (found,) = Classify.of({"columns": columns}).read(str(path))
+        assert (found.text, found.pair) == expected
+
+
+@pytest.mark.parametrize("name", ["a.tsv", "a.csv"])
+def test_a_stray_space_makes_no_class_of_its_own(tmp_path, name):
+    mark = "\t" if name == "a.tsv" else ","
+    path = write_lines(tmp_path / name, [f"text{mark}label", f"a{mark}neg", f"b{mark}neg ", f"c{mark} pos"])
+    task = Classify.of({})
+    examples = list(task.read(str(path)))
+    assert task.find_labels(examples) == ("neg", "pos")
+    path = write_lines(tmp_path / name, [f"text{mark}label", f"a{mark}  "])
+    with pytest.raises(DataError, match="line 2: column 'label' is empty"):
+        list(task.read(str(path)))
+
+
+@pytest.mark.parametrize(("first", "second", "what"), [
+    ("b", None, "there is no second text, but training has one; name its column: --column pair=…"),
+    (None, "b", "there is a second text, but training has none; give both files one, or none"),
+])  # fmt: skip
+def test_two_files_both_have_a_second_text_or_none_has(first, second, what):
+    task = Classify.of({})
+    with pytest.raises(DataError, match=f"^f.tsv, line 3: {what}"):
+        task.check_alike(example("a", pair=first), example("a", pair=second, line=3))
+    task.check_alike(example("a", pair=first), example("c", pair=first))
+
+
+def test_a_column_that_cannot_be_told_is_asked_for(tmp_path):
+    path = write_table(tmp_path / "a.tsv", ("words", "class"), [("a", "x")])
+    with pytest.raises(DataError, match=r"line 2: which column is the text. There are words, class; name it"):
+        list(Classify.of({}).read(str(path)))
+    with pytest.raises(DataError, match="line 2: which column is the label"):
+        list(Classify.of({"columns": {"text": "words"}}).read(str(path)))
+    with pytest.raises(DataError, match="line 2: no column 'sentence'; there are words, class"):
+        list(Classify.of({"columns": {"text": "sentence", "label": "class"}}).read(str(path)))
+
+
+def test_an_empty_label_is_refused_but_none_of_several_is_none(tmp_path):
+    path = write_table(tmp_path / "a.tsv", ("text", "label"), [("a", "x"), ("b", "")])
+    with pytest.raises(DataError, match=r"a.tsv, line 3: column 'label' is empty; write the label, or remove the row"):
+        list(Classify.of({}).read(str(path)))
+    task = Classify.of({"multilabel": True})
+    examples = list(task.read(str(path)))
+    task = task.with_labels(task.find_labels(examples))
+    assert task.labels == ("x",)
+    assert [task.target(each).tolist() for each in examples] == [[[1.0]], [[0.0]]]
+
+
+def test_prediction_does_not_look_at_labels(tmp_path):
+    """A test file may have labels that mean nothing, as GLUE's -1."""
+    path = write_table(tmp_path / "a.tsv", ("text", "label"), [("a", "-1"), ("b", "")])
+    for kind in (Classify.of({}).with_labels(["x", "y"]), Regress.of({})):
+        examples = list(kind.read(str(path), labelled=False))
+        assert [(each.text, each.label) for each in examples] == [("a", None), ("b", None)]
+        assert [item.targets for item in kind.encode(examples, make_tokenizer())] == [None, None]
+
+
+def test_lines_of_plain_text_need_no_columns_whatever_the_training_file_had(tmp_path, monkeypatch):
+    path = write_lines(tmp_path / "a.txt", ["the river", "", "a, b"])
+    task = Classify.of({"columns": {"text": 4, "label": 2}})
+    assert [each.text for each in task.read(str(path), labelled=False)] == ["the river", "", "a, b"]
+    monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BufferedReader(io.BytesIO(b"one\ntwo\n"))))
+    assert [each.text for each in task.read("-", labelled=False)] == ["one", "two"]
+    table = write_lines(tmp_path / "b.txt", ["x\t1\t\tfour"])
+    assert [each.text for each in task.read(str(table), labelled=False)] == ["four"]
+
+
+def test_labels_are_ordered_as_numbers_and_then_by_name():
+    task = Classify.of({})
+    found = task.find_labels([example("a", label) for label in ("b", "10", "9", "a", "-1", 2, True)])
+    assert found == ("-1", "2", "9", "10", "True", "a", "b")
+    assert Classify.of({"labels": ("no", "yes")}).find_labels([]) == ("no", "yes")
+
+
+def test_an_unknown_label_is_refused_with_those_that_are_known():
+    task = Classify.of({}).with_labels(["neg", "pos"])
+    with pytest.raises(DataError, match=r"f.tsv, line 9: the label 'neutral' is not one that training knows "):
+        task.target(example("a", "neutral", line=9))
+    with pytest.raises(DataError, match=r"f.tsv, line 1: the label is \['a'\], not one class; for several: --multil"):
+        task.target(example("a", ["a"]))
+
+
+def test_what_is_no_name_of_a_class_is_refused():
+    """Or it would be a class of that name."""
+    task, several = Classify.of({}), Classify.of({"multilabel": True})
+    for kind, label in (
+        (task, b"pos"),
+        (task, math.nan),
+        (several, [None, "a"]),
+        (several, [["a"]]),
+        (several, {"a": 1}),
+    ):
+        with pytest.raises(DataError, match=r"f.tsv, line 7: the label .* is no name of a class; correct it or remove"):
+            kind.find_labels([example("x", "b"), example("x", label, line=7)])
+    orders = {
+        task.find_labels([example("x", name) for name in names]) for names in permutations(["nan", "0", "10", "a"])
+    }
+    assert orders == {("0", "10", "a", "nan")}
+
+
+def test_several_classes_as_a_list_or_apart_by_a_separator():
+    task = Classify.of({"multilabel": True}).with_labels(["a", "b", "0"])
+    assert task.target(example("x", "a | 0")).tolist() == [[1, 0, 1]]
+    assert task.target(example("x", ["b", "a"])).tolist() == [[1, 1, 0]]
+    assert task.target(example("x", 0)).tolist() == [[0, 0, 1]]
+    assert task.target(example("x", [])).tolist() == [[0, 0, 0]]
+    commas = task.changed(separator=",")
+    assert commas.target(example("x", "a,b")).tolist() == [[1, 1, 0]]
+    assert task.changed(separator="|").options.separator == "|"  # which YAML would read as something else
+    with pytest.raises(ConfigError, match="separator"):
+        task.changed(separator="")
+
+
+def test_impossible_options_are_refused_before_anything_is_read():
+    with pytest.raises(ConfigError, match="metric: matthews is for one class a text"):
+        Classify.of({"multilabel": True, "metric": "matthews"})
+    with pytest.raises(ConfigError, match="metric: 'f2' is not one of accuracy, f1, "):
+        Classify.of({"metric": "f2"})
+    with pytest.raises(ConfigError, match="positive: 'yse' is not one of the classes no, yes"):
+        Classify.of({"positive": "yse"}).with_labels(["no", "yes"])
+    with pytest.raises(ConfigError, match="columns: classify has no field 'txt'; there are text, pair, label"):
+        Classify.of({"columns": {"txt": "text"}})
+    with pytest.raises(ConfigError, match="labels: one stands there twice: no, yes, no"):
+        Classify.of({"labels": ["no", "yes", "no"]})
+    assert Classify.of({"labels": [0, 1]}).labels == ("0", "1")
+    with pytest.raises(ConfigError, match=r"labels.*is read as false; put quotation marks around a name such as 'no'"):
+        Classify.of({}).changed(labels="[no, yes]")
+    with pytest.raises(ConfigError, match=r"long.mode: "):
+        Classify.of({"long": {"mode": "middle"}})
+    with pytest.raises(ConfigError, match=r"task: expected options by name, found \[1\]"):
+        Classify.of([1])
+    assert Classify.of({}).with_labels(["0", "1"]).changed(positive="0").options.positive == "0"
+
+
+@pytest.mark.parametrize("label", ["", "high", "nan", "inf", "1e300", "-1e19", None, [1]])
+def test_what_is_no_number_is_refused(label):
+    with pytest.raises(
+        DataError, match=r"f.tsv, line 4: .* is not a number \(up to 1e\+18\); correct it or remove the row"
+    ):
+        Regress.of({}).score([example("a", label, line=4)], [{"value": 1.0}])
+
+
+def test_whether_there_are_second_texts_is_learned_and_then_asked_of_every_file(tmp_path):
+    alone = write_table(tmp_path / "alone.tsv", ("text", "label"), [("a", "x")])
+    two = write_table(tmp_path / "two.tsv", ("text", "pair", "label"), [("a", "b", "x")])
+    singles, pairs = (Classify.of({}).learned([example("a", pair=pair)]) for pair in (None, "b"))
+    assert [found.pair for found in pairs.read(str(two))] == ["b"]
+    assert [found.pair for found in singles.read(str(two))] == [None], "a column that training had not is not read"
+    for labelled in (True, False):
+        with pytest.raises(DataError, match=r"alone\.tsv, line 2: there is no second text, and"):
+            list(pairs.read(str(alone), labelled=labelled))
+    with pytest.raises(ConfigError, match="columns: a second text is named, but there is to be none"):
+        singles.changed(columns={"pair": "b"})
