@@ -31,7 +31,7 @@ def test_predict_ends_with_130_and_leaves_nothing_half_written(tmp_path, sent):
             time.sleep(0.05)
         assert list(tmp_path.glob(".said*")), "it never began to write"
         process.send_signal(sent)
-        said = process.stderr.read()
         assert process.wait(30) == 130
+        said = process.stderr.read()
     assert said.splitlines()[-1] == "interrupted"
     assert [path.name for path in tmp_path.iterdir()] == ["m"]
