@@ -115,3 +115,21 @@ def test_lines_of_chinese_are_no_words_where_each_character_is_one(tmp_path):
 def test_a_column_that_is_not_there(tmp_path):
     with pytest.raises(DataError, match="line 1: 2 columns, so there is no column 3"):
         read(tmp_path, "a O\n", 3, -1)
+
+
+@pytest.mark.parametrize(("header", "plain"), [("word tag", True), ("TOKEN LEMMA POS", True), ("Form NER", False)])
+def test_a_header_is_no_word_where_columns_go_by_number(tmp_path, header, plain):
+    first, *between, last = header.split()
+    path = tmp_path / "a.txt"
+    path.write_text(f"{header}\n{' '.join(['Anna', *between, 'O'])}\n")
+    with pytest.raises(DataError, match=r"a\.txt, line 1: .* this line is a header; name columns by name"):
+        list(read_conll(str(path), plain=plain))
+    (sentence,) = read_conll(str(path), first, last, plain=plain)
+    assert (sentence.words, sentence.tags) == (("Anna",), ("O",))
+
+
+def test_words_that_headers_have_are_words_too(tmp_path):
+    path = tmp_path / "a.txt"
+    path.write_text("Text NN\nword NN\n's POS\n")
+    (sentence,) = read_conll(str(path), plain=True)
+    assert sentence.words == ("Text", "word", "'s")

@@ -19,6 +19,10 @@ __all__ = ["Sentence", "check_tag", "is_entity_tag", "read_conll"]
 
 _SEVERAL = re.compile(r"[\u3400-\u9fff]{2}")  # Chinese characters
 _TAG = re.compile(r"O|[BIMESLU]-\S+|[BIMES]")
+_HEADER = (
+    {"word", "words", "token", "tokens", "form", "text"},
+    {"tag", "tags", "label", "labels", "pos", "upos", "ner"},
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +66,9 @@ def read_conll(
         if ends:
             document += len(cells) > 0
             continue
-        width = width or len(cells)
+        if width is None:
+            width = len(cells)
+            _refuse_header(place, cells, word, tag)
         if len(cells) != width:
             raise place.error(f"{len(cells)} columns, not {width} as in the first line; correct or remove it")
         running = not plain and len(cells) > 1 and _is_word(cells[-1])
@@ -74,6 +80,18 @@ def read_conll(
         lines.append((place, cells))
     if not found:
         raise Place(name, 1).error("is empty")
+
+
+def _refuse_header(place: Place, cells: list[str], word: Column, tag: Column | None) -> None:
+    """Where columns go by number a header would be a word with its tag, and any name can be a plain tag."""
+    if tag is None:
+        return
+    names = [_cell(place, cells, column) for column in (word, tag)]
+    if all(name.lower() in usual for name, usual in zip(names, _HEADER, strict=True)):
+        raise place.error(
+            f"{' and '.join(map(repr, names))}: this line is a header; name columns by name (--column word={names[0]} "
+            f"--column tag={names[1]}), or remove the line"
+        )
 
 
 def _numbered(place: Place, header: list[str], column: Any) -> Any:
