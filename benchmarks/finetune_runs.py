@@ -21,12 +21,13 @@ from bertsmith.bundle.folder import TASK_FILE
 from bertsmith.data.pool import end_with_parent
 from bertsmith.errors import TrainingError
 from bertsmith.finetuning.keeping import Observer
-from bertsmith.finetuning.request import make_request
+from bertsmith.finetuning.request import make_request, read_request
 from bertsmith.finetuning.run import FinetuningRun, finished
 from bertsmith.jobs.evaluate import evaluate
 from bertsmith.model.memory import keep_freed_memory
 from bertsmith.train.checkpoint import Progress
 from bertsmith.train.distributed import World
+from bertsmith.train.request import CONFIG_FILE, take_up
 from bertsmith.train.signals import listening
 from kept import Kept
 
@@ -93,7 +94,10 @@ def run_case(case: Case, seed: int, *, peer: bool = False) -> dict[str, Any]:
     found = KEPT.find(key)
     if found is None:
         print(key, flush=True)
-        run = FinetuningRun(request, RUNS / case.key(seed), World(), Notes())
+        folder = RUNS / case.key(seed)
+        if (folder / CONFIG_FILE).is_file():  # it was stopped, and must have been the same run
+            take_up(request, read_request(folder))
+        run = FinetuningRun(request, folder, World(), Notes())
         content = train_peer(run) if peer else train_ours(case, run)
         date = datetime.date.today().isoformat()
         found = {"date": date, "threads": torch.get_num_threads(), **content, "asked": asked}
@@ -116,8 +120,7 @@ def train_ours(case: Case, run: FinetuningRun) -> dict[str, Any]:
     if case.test is not None:
         content["test"] = evaluate(str(run.folder), data=str(located(case.test)))
     content |= judged_otherwise(case, run)
-    for name in ("checkpoints", "model", "tensorboard"):
-        shutil.rmtree(run.folder / name, ignore_errors=True)
+    shutil.rmtree(run.folder)
     return content
 
 

@@ -17,6 +17,7 @@ import transformers
 from transformers import TrainerCallback
 
 from bertsmith.bundle.folder import Bundle, write_bundle
+from bertsmith.finetuning.settings import Settings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -76,6 +77,9 @@ def make_trainer(
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
     model = getattr(transformers, _CLASSES[run.task.head]).from_pretrained(folder)
     chosen, settings = run.settings.optimizer, run.settings
+    own = settings.model_dump(include={"layer_decay", "freeze", "class_weights", "smoothing"})
+    if own != Settings().model_dump(include=set(own)):
+        raise ValueError(f"the Trainer is not given these: {own}")
     arguments = transformers.TrainingArguments(
         output_dir=str(scratch / "trainer"),
         per_device_train_batch_size=settings.batch.size,

@@ -7,6 +7,7 @@ import os
 import shutil
 import signal
 import sys
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -390,5 +391,7 @@ def test_long_text_is_learned_from_all_of_its_segments(ask, tmp_path, kind, pool
     if trained:
         begun = FinetuningRun(asked, tmp_path, World(), Observer()).bundle.model
         assert not torch.equal(begun.segments.query.weight, ready.model.segments.query.weight)
+        further = FinetuningRun(replace(asked, model=str(result.model)), tmp_path, World(), Observer()).bundle.model
+        assert torch.equal(further.segments.query.weight, ready.model.segments.query.weight)
     again = evaluate(str(tmp_path / "run"), data=str(path))
     assert again == pytest.approx({name: score for name, score in result.scores.items() if name != "loss"})

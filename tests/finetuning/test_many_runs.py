@@ -20,7 +20,7 @@ from bertsmith.jobs.finetune import finetune, finetune_many
 from bertsmith.jobs.glue import glue
 from bertsmith.settings import names_of
 from bertsmith.train.loop import Loop
-from finetuning.small_tasks import Watcher, write_lines
+from finetuning.small_tasks import Watcher, reviews, write_lines, write_table
 
 
 class Counting(Watcher):
@@ -112,6 +112,32 @@ def test_a_second_call_with_other_settings_is_refused(ask, tmp_path):
     finetune_many(ask(epochs=1), tmp_path / "run", seeds=2)
     with pytest.raises(InputError, match="run/seed-000: epochs: the run was begun with"):
         finetune_many(ask(epochs=2), tmp_path / "run", seeds=2, resume=True)
+
+
+@pytest.mark.parametrize("options", [{"seeds": 2}, {"search": "optuna", "trials": 1}])
+def test_runs_of_one_series_read_the_same_files(ask, tmp_path, options):
+    file = write_table(tmp_path / "train.tsv", ("text", "label"), reviews())
+    finetune_many(ask(train=file, epochs=1), tmp_path / "run", **options)
+    with file.open("a") as more:
+        more.write("the river was good\tpos\n")
+    more = {name: value if name == "search" else value + 1 for name, value in options.items()}
+    with pytest.raises(DataError, match=r"train\.tsv: has changed since the run was begun"):
+        finetune_many(ask(train=file, epochs=1), tmp_path / "run", **more, resume=True)
+    with pytest.raises(DataError, match=r"train\.tsv: has changed since the run was begun"):
+        name = "seed-000" if "seeds" in options else "trial-000"
+        finetune(None, tmp_path / "run" / name, resume=True)
+
+
+def test_a_file_that_changes_between_two_runs_ends_the_series(ask, tmp_path):
+    file = write_table(tmp_path / "dev.tsv", ("text", "label"), reviews())
+
+    class Editing(Counting):
+        def on_begin(self, *given):
+            super().on_begin(*given)
+            file.write_text(file.read_text() + "the river was good\tpos\n")
+
+    with pytest.raises(DataError, match=r"dev\.tsv: has changed since the run was begun"):
+        finetune_many(ask(dev=file, epochs=1), tmp_path / "run", seeds=2, observer=Editing())
 
 
 class Stopping(Counting):

@@ -393,6 +393,14 @@ def test_a_broken_row_is_refused_with_file_and_line(tmp_path, row, what):
     assert str(refusal.value).startswith(f"{path}, line 2: {what}")
 
 
+def test_a_start_may_come_from_a_column_with_gaps(tmp_path):
+    rows = [{**SOUND, "start": 3.0}, {**SOUND, "answer": "", "start": None}]
+    found = list(task_of(unanswerable=True).read(str(write_json_lines(tmp_path / "a.jsonl", rows))))
+    assert [[answer.start for answer in each.answers] for each in found] == [[3], []]
+    with pytest.raises(DataError, match=r"is not at character 3\.5 of its context"):
+        list(task_of().read(str(write_json_lines(tmp_path / "b.jsonl", [{**SOUND, "start": 3.5}]))))
+
+
 def test_a_missing_column_is_named(tmp_path):
     path = write_table(tmp_path / "a.tsv", ("question", "passage"), [("where", "in rome")])
     with pytest.raises(DataError, match=r"a.tsv, line 2: no column 'context'; there are question, passage"):

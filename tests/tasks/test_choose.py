@@ -110,6 +110,16 @@ def test_every_choice_is_a_sequence_with_the_text():
         assert (ids.tolist(), types.tolist()) == (expected.ids, expected.type_ids)
 
 
+def test_it_is_said_what_is_cut():
+    examples = questions(2, 4)  # the first text has four pieces, and so has none of its choices
+    fits, cut = (Choose.of({"max_length": length}) for length in (10, 9))
+    assert not fits.cuts(examples, TOKENIZER)
+    assert fits.say_cut(examples, fits.encode(examples, TOKENIZER), TOKENIZER) == []
+    assert [cut.cuts([one], TOKENIZER) for one in examples] == [True, True]
+    (said,) = cut.say_cut(examples, cut.encode(examples, TOKENIZER), TOKENIZER)
+    assert said == "2 of 2 training texts are longer than 9 pieces, and are cut; see --max-length"
+
+
 def test_questions_with_fewer_choices_share_a_batch():
     """Each question's scores are those it has alone; there is nothing where it has no choice."""
     task, model = Choose.of({}), build(SHAPE, "choice", seed=1).eval()

@@ -23,10 +23,10 @@ BRUSSELS NNP B-NP B-LOC
 """
 
 
-def read(tmp_path, text, *given, name="a.txt"):
+def read(tmp_path, text, *given, name="a.txt", **more):
     path = tmp_path / name
     path.write_bytes(text if isinstance(text, bytes) else text.encode())
-    return list(read_conll(str(path), *given))
+    return list(read_conll(str(path), *given, **more))
 
 
 def test_conll_2003_with_its_documents(tmp_path):
@@ -41,7 +41,7 @@ def test_conll_2003_with_its_documents(tmp_path):
 def test_columns_count_from_either_end_and_tags_may_be_left_out(tmp_path):
     assert read(tmp_path, CONLL_2003, 1, 3)[0].tags == ("B-NP", "B-VP", "B-NP")
     assert read(tmp_path, CONLL_2003, 1, -2)[0].tags == ("B-NP", "B-VP", "B-NP")
-    words = read(tmp_path, CONLL_2003, -4, None)[1]
+    words = read(tmp_path, CONLL_2003, -4, labelled=False)[1]
     assert (words.words, words.tags) == (("Peter", "Blackburn"), None)
 
 
@@ -101,14 +101,14 @@ def test_lines_of_chinese_are_no_words_where_each_character_is_one(tmp_path):
     path = tmp_path / "a.txt"
     path.write_text("我住在北京。\n")
     with pytest.raises(DataError, match=r"line 1: '我住在北京。' is more than a word and its tag; running text"):
-        list(read_conll(str(path), 1, None, characters=True))
-    (found,) = read_conll(str(path), 1, None)
+        list(read_conll(str(path), labelled=False, characters=True))
+    (found,) = read_conll(str(path), labelled=False)
     assert found.words == ("我住在北京。",)
     path.write_text("我\n2026\n年\n")
-    (found,) = read_conll(str(path), 1, None, characters=True)
+    (found,) = read_conll(str(path), labelled=False, characters=True)
     assert found.words == ("我", "2026", "年")
     path.write_text("第一\t我\n第一\t住\n")
-    (found,) = read_conll(str(path), 2, None, characters=True)
+    (found,) = read_conll(str(path), 2, labelled=False, characters=True)
     assert found.words == ("我", "住")
 
 
@@ -133,3 +133,15 @@ def test_words_that_headers_have_are_words_too(tmp_path):
     path.write_text("Text NN\nword NN\n's POS\n")
     (sentence,) = read_conll(str(path), plain=True)
     assert sentence.words == ("Text", "word", "'s")
+
+
+@pytest.mark.parametrize("tag", ["NER", "ner"])
+def test_a_header_is_no_word_where_nobody_looks_at_tags(tmp_path, tag):
+    text = f"word\t{tag}\nEU\tB-ORG\n"
+    for columns in ((1, tag), ("word", tag), ("word", -1)):
+        (found,) = read(tmp_path, text, *columns, labelled=False)
+        assert (found.words, found.tags) == (("EU",), None)
+    (found,) = read(tmp_path, "EU\nrejects\n", 1, tag, labelled=False)
+    assert found.words == ("EU", "rejects"), "words alone need no header"
+    with pytest.raises(DataError, match="line 1: no column 'word'; there are EU"):
+        read(tmp_path, "EU\nrejects\n", "word", tag, labelled=False)

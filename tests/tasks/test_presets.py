@@ -10,8 +10,9 @@ from types import SimpleNamespace
 import pytest
 
 from bertsmith.cli import main as cli
-from bertsmith.errors import ConfigError
+from bertsmith.errors import ConfigError, DivergenceError
 from bertsmith.finetuning.settings import Settings
+from bertsmith.jobs import finetune as job
 from bertsmith.settings import changed
 from bertsmith.tasks.kinds import make_task
 from bertsmith.tasks.presets import GLUE, PRESETS, find_preset
@@ -341,3 +342,28 @@ def test_glue_reads_every_file_first_scores_both_halves_of_mnli_and_leaves_out_b
     (glue / "MNLI" / "dev_mismatched.tsv").rename(glue / "MNLI" / "dev_mismatched.txt")
     assert PRESETS["mnli"].find_second(glue / "MNLI") == glue / "MNLI" / "dev_mismatched.txt"
     assert PRESETS["qqp"].find_second(glue / "QQP") is None
+
+
+def test_a_task_of_glue_whose_loss_is_not_finite_does_not_cost_the_others(sets, run, tmp_path, monkeypatch):
+    for name in ("sst2", "rte"):
+        shutil.copytree(data_of(sets, name), tmp_path / "glue" / PRESETS[name].folder)
+    real = job.finetune
+
+    def finetune(request, folder, **more):
+        if request.preset in failing:
+            raise DivergenceError("the loss is not finite")
+        return real(request, folder, **more)
+
+    monkeypatch.setattr("bertsmith.jobs.glue.finetune", finetune)
+    given = ("glue", sets / "model", "--data", tmp_path / "glue", "--output", tmp_path / "run")
+    given += ("--epochs", 1, "--set", "task.max_length=48")
+    failing = ["sst2", "rte"]
+    code, _, err = run(*given)
+    assert (code, "no run came to its end: the loss was not finite" in err) == (1, True)
+    failing = ["sst2"]
+    code, out, err = run(*given)
+    assert (code, "the loss is not finite" in err) == (0, True)
+    assert out.splitlines()[1].startswith("rte\taccuracy\t")
+    assert out.splitlines()[-1] == "the loss was not finite: sst2"
+    found = json.loads(run(*given, "--resume", "--json")[1])
+    assert (list(found["tasks"]), found["averaged"], found["failed"]) == (["rte"], ["rte"], ["sst2"])

@@ -244,6 +244,16 @@ def test_sentences_stay_whole_in_a_context(tmp_path):
         assert tokens(item.ids[0])[1:-1] == ["the", "river", "was", "good"] * ((len(item.ids[0]) - 2) // 4)
 
 
+def test_a_sentence_in_a_context_has_all_its_tags_from_one_window(tmp_path):
+    rng = random.Random(3)
+    texts = [" ".join(rng.choices(NOUNS, k=rng.randint(1, 14))) for _ in range(60)]
+    examples = sentences(tmp_path, *texts)
+    items = task_of(max_length=32, context=True).encode(examples, TOKENIZER)
+    assert len(items) > 10
+    readers = [{number for number, item in enumerate(items) if one in item.notes[:, 0]} for one in range(len(texts))]
+    assert [len(each) for each in readers] == [1] * len(texts)
+
+
 def test_a_document_is_never_cut_by_the_stream(tmp_path, monkeypatch):
     """Predictions as they come are those of the whole file, with context too."""
     rng = random.Random(2)

@@ -222,5 +222,6 @@ def test_whether_there_are_second_texts_is_learned_and_then_asked_of_every_file(
     for labelled in (True, False):
         with pytest.raises(DataError, match=r"alone\.tsv, line 2: there is no second text, and"):
             list(pairs.read(str(alone), labelled=labelled))
-    with pytest.raises(ConfigError, match="columns: a second text is named, but there is to be none"):
-        singles.changed(columns={"pair": "b"})
+    named = Classify.of({"columns": {"text": "text", "pair": "pair", "label": "label"}}).changed(pairs=False)
+    for path in (alone, two):
+        assert [found.pair for found in named.read(str(path))] == [None], "the first texts alone"

@@ -220,7 +220,7 @@ def _print_summary(summary: Summary, *, as_json: bool) -> None:
         return
     names = [name for name in best.scores or {} if name != "loss"]
     rows = [
-        [trial.folder.name, ", ".join(f"{name}={value:g}" for name, value in trial.changes.items()),
+        [trial.folder.name, ", ".join(f"{name}={_short(value)}" for name, value in trial.changes.items()),
          *(_score(trial, name) for name in names)]
         for trial in summary.trials
     ]  # fmt: skip
@@ -229,6 +229,10 @@ def _print_summary(summary: Summary, *, as_json: bool) -> None:
     print_table(["run", "settings", *names], rows)
     print_line(f"best by {summary.metric}: {best.folder.name}")
     print_line(f"model: {summary.model}")
+
+
+def _short(value: float) -> str:
+    return str(value) if isinstance(value, int) else f"{value:g}"
 
 
 def _score(trial: Trial, name: str) -> str:

@@ -68,7 +68,8 @@ def glue(
     leave_if_stopped(result, "glue")
     if as_json:
         rows = {row.task: row.scores for row in result.rows}
-        print_json({"tasks": rows, "average": result.average, "averaged": result.averaged, "missing": result.missing})
+        print_json({"tasks": rows, "average": result.average, "averaged": result.averaged, "missing": result.missing,
+                    "failed": result.failed})  # fmt: skip
         return
     table = [[row.task, " / ".join(row.scores), " / ".join(percent(score) for score in row.scores.values())]
              for row in result.rows]  # fmt: skip
@@ -77,3 +78,5 @@ def glue(
         print_line(f"average of {', '.join(result.averaged)}: {percent(result.average)}")
     if result.missing:
         print_line(f"without a train or a dev file: {', '.join(result.missing)}")
+    if result.failed:
+        print_line(f"the loss was not finite: {', '.join(result.failed)}")

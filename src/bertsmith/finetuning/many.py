@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from bertsmith.config import read_json
 from bertsmith.errors import ConfigError, DivergenceError, InputError
 from bertsmith.finetuning.keeping import Observer
-from bertsmith.finetuning.request import read_request
+from bertsmith.finetuning.request import read_request, with_digests
 from bertsmith.finetuning.run import Result, finished
 from bertsmith.folders import new_folder, refuse_file, write_whole
 from bertsmith.settings import changed
@@ -155,8 +155,7 @@ def run_study(
             trial.set_user_attr("failed", str(error))
             raise optuna.TrialPruned from error
         if result.stopped_by is not None:
-            trial.set_user_attr("stopped", result.stopped_by)
-            raise optuna.TrialPruned
+            raise _StoppedError(result.stopped_by)
         trial.set_user_attr("scores", result.scores)
         return result.scores[metric]
 
@@ -171,7 +170,7 @@ def run_study(
     for place in {_place_of(trial, folder) for trial in study.trials} - {trial.folder for trial in ended}:
         shutil.rmtree(place, ignore_errors=True)  # of those that were stopped or killed
     if len(ended) < count:
-        study.optimize(objective, n_trials=count - len(ended), catch=(), callbacks=[after_each])
+        study.optimize(objective, n_trials=count - len(ended), catch=(_StoppedError,), callbacks=[after_each])
     ended = _trials_of(study, folder)
     return _finish(folder, metric, ended, stop.name if len(ended) < count else None)
 
@@ -214,8 +213,12 @@ def _trials_of(study: Any, folder: Path) -> list[Trial]:
         Trial(trial.user_attrs["changes"], trial.user_attrs.get("scores"), _place_of(trial, folder),
               trial.user_attrs.get("failed"))
         for trial in study.trials
-        if trial.state.name in ("COMPLETE", "PRUNED") and "stopped" not in trial.user_attrs
+        if trial.state.name in ("COMPLETE", "PRUNED")
     ]  # fmt: skip
+
+
+class _StoppedError(Exception):
+    """By a signal: Optuna is to learn nothing from such a trial."""
 
 
 class _Pruning(Observer):
@@ -279,11 +282,12 @@ def _with(request: Request, changes: dict[str, Any]) -> Request:
 
 
 def _check_same(asked: Request, folder: Path) -> None:
-    """Refuse a run that was finished as something else than what is asked for now."""
+    """Refuse a run that was finished as something else than what is asked for now, or with other files."""
     try:
-        take_up(asked, read_request(folder))
+        taken = take_up(asked, read_request(folder))
     except InputError as error:
         raise InputError(f"{folder}: {error}") from error
+    with_digests(taken)
 
 
 def _forget_all_but_best(trials: Sequence[Trial], metric: str, *, keep_models: bool = False) -> None:

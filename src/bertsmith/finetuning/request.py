@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import hashlib
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from bertsmith.config import read_json
-from bertsmith.errors import ConfigError
+from bertsmith.errors import ConfigError, DataError
 from bertsmith.finetuning.settings import Settings
 from bertsmith.settings import changed, read_yaml, validated
 from bertsmith.tasks.kinds import KINDS, make_task
 from bertsmith.tasks.presets import find_preset
 from bertsmith.train.request import CONFIG_FILE
 
-__all__ = ["Request", "is_finetuning", "make_request", "read_request"]
+__all__ = ["Request", "is_finetuning", "make_request", "read_request", "with_digests"]
 
 
 # What other kinds of task do instead of an option that they have not.
@@ -122,3 +123,20 @@ def read_request(folder: Path) -> Request:
         raise ConfigError(f"{path}: is not the configuration of a fine-tuning run ({error})") from error
     make_task(request.kind, request.options)
     return request
+
+
+def with_digests(request: Request) -> Request:
+    """The same, with the digests of its files; where it has some already, they must be these."""
+    digests = []
+    for file, before in ((request.train, request.train_digest), (request.dev, request.dev_digest)):
+        digest = None
+        if file is not None and Path(file).is_file():  # a pipe cannot be read again
+            with Path(file).open("rb") as content:
+                digest = hashlib.file_digest(content, "sha256").hexdigest()
+        if before not in (None, digest):
+            raise DataError(
+                f"{file}: has changed since the run was begun; put the file back as it was, or begin a new run "
+                "in another folder"
+            )
+        digests.append(digest)
+    return replace(request, train_digest=digests[0], dev_digest=digests[1])

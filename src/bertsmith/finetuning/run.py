@@ -6,13 +6,11 @@ A run folder is as that of pre-training, with `predictions.jsonl` (the dev file,
 
 from __future__ import annotations
 
-import hashlib
 import json
 import shutil
 from dataclasses import asdict, dataclass, fields, replace
 from functools import partial
 from itertools import islice
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -23,6 +21,7 @@ from bertsmith.bundle.folder import Bundle, open_model, write_bundle
 from bertsmith.bundle.resolve import find_model, load_bundle
 from bertsmith.config import read_json
 from bertsmith.errors import ConfigError, DataError, InputError, TokenizerError
+from bertsmith.finetuning.request import with_digests
 from bertsmith.finetuning.work import FinetuningWork, Objective
 from bertsmith.folders import write_whole
 from bertsmith.model.heads import build
@@ -30,6 +29,7 @@ from bertsmith.model.initial import initialise
 from bertsmith.model.memory import keep_freed_memory
 from bertsmith.model.words import UsedWords
 from bertsmith.tasks.kinds import make_task
+from bertsmith.tasks.loading import put_extras
 from bertsmith.tasks.running import run_items
 from bertsmith.tasks.task import Criterion, say_left_out
 from bertsmith.train.assembly import assemble, open_run
@@ -45,6 +45,7 @@ from bertsmith.train.loop import Cadence, Hooks, Loop
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from pathlib import Path
 
     from bertsmith.finetuning.keeping import Observer
     from bertsmith.finetuning.request import Request
@@ -104,21 +105,27 @@ class FinetuningRun:
         left_out = say_left_out(task, request.train, request.rows) + say_left_out(task, request.dev)
         for remark in (*self.task.remarks(examples), *left_out):
             observer.on_note(remark)
-        self.train_split = Split(examples, self.task.encode(examples, self.tokenizer))
+        self.train_split = self._encoded(request.train, examples)
         for remark in self.task.say_cut(examples, self.train_split.items, self.tokenizer):
             observer.on_note(remark)
         self.dev_split: Split | None = None
         if request.dev is not None:
             held_out = _read(self.task, request.dev, None)
             self.task.check_alike(examples[0], held_out[0])
-            self.dev_split = Split(held_out, self.task.encode(held_out, self.tokenizer))
-        self.request = _with_digests(request)
+            self.dev_split = self._encoded(request.dev, held_out)
+        self.request = with_digests(request)
         if self.settings.smoothing and not self.task.smooths:
             raise ConfigError(f"smoothing: a task of kind {self.task.kind} has no classes to share the truth among")
         self.criterion = Criterion(self._class_weights(), self.settings.smoothing)
         self.work = FinetuningWork(
             self.train_split.items, self.task, self.criterion, self.settings, self.config, self.world
         )
+
+    def _encoded(self, name: str, examples: list[Any]) -> Split:
+        items = self.task.encode(examples, self.tokenizer)
+        if not items:
+            raise DataError(f"{name}, line 1: neither here nor in any other row is a word; write some")
+        return Split(examples, items)
 
     @property
     def total(self) -> int:
@@ -230,6 +237,8 @@ class FinetuningRun:
             raise TokenizerError(f"{self.request.model}: has no tokenizer: neither tokenizer.json nor vocab.txt")
         model = bundle.model
         self.task.attach(model, seed=self.settings.seed)
+        if not drop:
+            put_extras(bundle)  # the rest of the head that is kept
         frozen, fresh, depth = self.settings.freeze, self.settings.fresh_layers, len(model.encoder.layers)
         _renew(model, fresh, seed)
         _freeze(model, frozen)
@@ -317,23 +326,6 @@ def finished(folder: Path) -> Result | None:
         return Result(folder, done, content["scores"], content["metric"], folder / "model")
     except (KeyError, TypeError) as error:
         raise InputError(f"{path}: is not the result of a run ({error})") from error
-
-
-def _with_digests(request: Request) -> Request:
-    """The same, with the digests of its files; where it has some already, they must be these."""
-    digests = []
-    for file, before in ((request.train, request.train_digest), (request.dev, request.dev_digest)):
-        digest = None
-        if file is not None and Path(file).is_file():  # a pipe cannot be read again
-            with Path(file).open("rb") as content:
-                digest = hashlib.file_digest(content, "sha256").hexdigest()
-        if before not in (None, digest):
-            raise DataError(
-                f"{file}: has changed since the run was begun; put the file back as it was, or begin a new run "
-                "in another folder"
-            )
-        digests.append(digest)
-    return replace(request, train_digest=digests[0], dev_digest=digests[1])
 
 
 def _read(task: Task[Any], name: str, rows: int | None) -> list[Any]:

@@ -37,7 +37,7 @@ class Settings(RunSettings):
     """A fine-tuning run, all choices made.
 
     `layer_decay`: each layer's rate is so much of the one above. `freeze`: so many layers, and the embeddings, stay as
-    they are (-1: the whole encoder). `fresh_layers`: so many at the top begin anew. `patience`: so many evaluations
+    they are (-1: all layers). `fresh_layers`: so many at the top begin anew. `patience`: so many evaluations
     without a better one are the end. `class_weights`: rarer classes count more, or weights by name.
     """
 

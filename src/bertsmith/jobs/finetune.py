@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Literal
 from bertsmith.errors import ConfigError, InputError
 from bertsmith.finetuning.keeping import Observer
 from bertsmith.finetuning.many import Summary, Trial, check_free, opened, run_grid, run_seeds, run_study
-from bertsmith.finetuning.request import Request, make_request, read_request
+from bertsmith.finetuning.request import Request, make_request, read_request, with_digests
 from bertsmith.finetuning.run import FinetuningRun, Result, finished
 from bertsmith.jobs.settling import settle
 from bertsmith.train.distributed import joined
@@ -57,6 +57,7 @@ def finetune(
         request = world.decide(partial(settled, note=watcher.on_note))
         done = world.decide(lambda: finished(output))
         if done is not None:
+            world.decide(partial(with_digests, request))  # or its scores are not those of these files
             watcher.on_note(f"{output}: is at its end already")
             if done.model is None or not done.model.is_dir():
                 raise InputError(f"{output}: is at its end, and its model is gone; begin a new run in another folder")
@@ -90,6 +91,7 @@ def finetune_many(
         raise ConfigError("the number of runs must be 1 or more")
     if request.dev is None:
         raise InputError("there is nothing to compare runs by; give a --dev file")
+    request = with_digests(request)  # all runs read the same files
     with opened(output, search or "seeds", resume=resume), listening() as stop:
         run_one = partial(_run_one, observer=observer or Observer(), stop=stop)
         if seeds is not None:

@@ -6,7 +6,7 @@ import statistics
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from bertsmith.errors import DataError, InputError
+from bertsmith.errors import DataError, DivergenceError, InputError
 from bertsmith.jobs.evaluate import evaluate
 from bertsmith.jobs.finetune import finetune, make_request, refuse_several_processes
 from bertsmith.tasks.classify import TextTask
@@ -43,10 +43,14 @@ class GlueRow:
 
 @dataclass(frozen=True)
 class GlueResult:
-    """The table. The average is over the tasks that are there, WNLI left out, as in the paper."""
+    """The table. The average is over the tasks that are there, WNLI left out, as in the paper.
+
+    `failed` are those whose loss was not finite.
+    """
 
     rows: list[GlueRow]
     missing: list[str]
+    failed: list[str]
     stopped_by: str | None = None
 
     @property
@@ -82,6 +86,7 @@ def glue(
     if not any(found.values()):
         raise InputError(f"{data}: no task of GLUE is here; expected folders such as {data / 'MRPC'} with train.tsv")
     rows: list[GlueRow] = []
+    failed: list[str] = []
     missing = [name for name, files in found.items() if files is None]
     requests = {
         name: make_request(model, preset=name, train=files[0], dev=files[1], changes=dict(changes or {}))
@@ -94,18 +99,26 @@ def glue(
     with listening() as stop:
         for name, request in requests.items():
             if stop:
-                return GlueResult(rows, missing, stop.name)
+                return GlueResult(rows, missing, failed, stop.name)
             if observer is not None:
                 observer.on_note(f"{name}:")
-            result = finetune(request, output / name, resume=resume, observer=observer, stop=stop)
+            try:
+                result = finetune(request, output / name, resume=resume, observer=observer, stop=stop)
+            except DivergenceError as error:  # which does not cost the other tasks
+                failed.append(name)
+                if observer is not None:
+                    observer.on_note(str(error))
+                continue
             if result.stopped_by is not None:
-                return GlueResult(rows, missing, result.stopped_by)
+                return GlueResult(rows, missing, failed, result.stopped_by)
             scores = {score: result.scores[score] for score in PRESETS[name].reported}
             if (second := seconds[name]) is not None:
                 others = evaluate(str(result.model), data=str(second))
                 scores |= {f"{score}_{_SECOND}": others[score] for score in PRESETS[name].reported}
             rows.append(GlueRow(name, scores, output / name))
-    return GlueResult(rows, missing)
+    if not rows:
+        raise DivergenceError(f"{output}: no run came to its end: the loss was not finite; take a lower --rate")
+    return GlueResult(rows, missing, failed)
 
 
 def _files(data: Path, name: str) -> tuple[Path, Path] | None:

@@ -277,6 +277,8 @@ def _answers(row: Row, columns: dict[str, Column], context: str) -> tuple[Answer
     if not answer:
         return ()
     start = row.get(columns.get("start", "start"))
+    if isinstance(start, float) and start.is_integer():  # of a column with gaps
+        start = int(start)
     begin = int(start) if str(start).isdecimal() and len(str(start)) < 18 else -1  # more digits are no place in a text
     if begin < 0 or context[begin : begin + len(answer)] != answer:
         there = context.find(answer)

@@ -18,7 +18,7 @@ from bertsmith.errors import InputError
 from bertsmith.model.packing import Ragged
 from bertsmith.tasks import scores
 from bertsmith.tasks.tables import NOWHERE, Column, Place, Row, read_rows
-from bertsmith.tasks.task import Criterion, Item, Prediction, Scores, Task, TaskBatch
+from bertsmith.tasks.task import Criterion, Item, Prediction, Scores, Task, TaskBatch, say_texts_cut
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -80,6 +80,19 @@ class Choose(Task[ChoiceExample]):
             types = tuple(np.array(encoding.type_ids, np.int32) for encoding in mine)
             items.append(Item(ids, types, None if example.label is None else np.array([example.label])))
         return items
+
+    def cuts(self, examples: Sequence[ChoiceExample], tokenizer: Tokenizer) -> bool:
+        """Whether a text and the longest of its choices do not fit together."""
+        most = self.options.max_length
+        for example in examples:
+            first, *others = (len(ids) - 2 for ids in tokenizer.encode_ids([example.text, *example.choices]))
+            if first + max(others) + 3 > most:
+                return True
+        return False
+
+    def say_cut(self, examples: Sequence[ChoiceExample], items: Sequence[Item], tokenizer: Tokenizer) -> list[str]:
+        """A question is one text."""
+        return say_texts_cut(self, examples, items, tokenizer, "--max-length")
 
     def logits(self, model: nn.Module, batch: TaskBatch) -> torch.Tensor:
         """(G, C): the scores of a question's choices; -inf where it has fewer than others."""

@@ -17,7 +17,7 @@ from bertsmith.errors import ConfigError
 from bertsmith.model.heads import Classifier
 from bertsmith.tasks import scores
 from bertsmith.tasks.tables import NOWHERE, Place
-from bertsmith.tasks.task import Criterion, Item, Prediction, Scores, Task, TaskBatch
+from bertsmith.tasks.task import Criterion, Item, Prediction, Scores, Task, TaskBatch, say_texts_cut
 from bertsmith.tasks.texts import TextExample, TextOptions, encode_texts, is_cut, read_texts
 
 if TYPE_CHECKING:
@@ -59,8 +59,6 @@ class TextTask(Task[TextExample]):
             raise ConfigError("long.head: is for --long head+tail; leave it out, or give that")
         if first is not None and first > most:
             raise ConfigError(f"long.head: {first} pieces of {options.max_length} leave no tail; take {most} at most")
-        if options.pairs is False and "pair" in options.columns:
-            raise ConfigError("columns: a second text is named, but there is to be none, as in training; leave it out")
 
     def read(self, name: str, *, labelled: bool = True) -> Iterator[TextExample]:
         """A table with the columns text, pair (perhaps) and label. Whoever wants predictions wants one a line."""
@@ -104,12 +102,10 @@ class TextTask(Task[TextExample]):
         return any(is_cut(example, tokenizer, self.options.max_length, self.options.long) for example in examples)
 
     def say_cut(self, examples: Sequence[TextExample], items: Sequence[Item], tokenizer: Tokenizer) -> list[str]:
-        """Only what fills its sequence can have been cut."""
-        most = self.options.max_length
-        full = [e for e, item in zip(examples, items, strict=True) if item.num_tokens >= most]
-        count = 0 if self.options.long.mode is not None else sum(self.cuts([one], tokenizer) for one in full)
-        texts = f"{count:,} of {len(examples):,} training texts are longer than {most} pieces, and are cut"
-        return [f"{texts}; see --max-length and --long"] if count else []
+        """Where `long` does not say how."""
+        if self.options.long.mode is not None:
+            return []
+        return say_texts_cut(self, examples, items, tokenizer, "--max-length and --long")
 
     def check_alike(self, training: TextExample, other: TextExample) -> None:
         """Both have a second text, or none has."""

@@ -36,15 +36,22 @@ class Sentence:
 
 
 def read_conll(
-    name: str, word: Column = 1, tag: Column | None = -1, *, plain: bool = False, characters: bool = False
+    name: str,
+    word: Column = 1,
+    tag: Column = -1,
+    *,
+    labelled: bool = True,
+    plain: bool = False,
+    characters: bool = False,
 ) -> Iterator[Sentence]:
     """The sentences of a file; `word` and `tag` number the columns from 1, or from the end where negative.
 
-    Where one of them is a name the first line is a header.
+    Where one of them is a name the first line is a header; but a file that need not be `labelled` may have none if only
+    the tag has a name.
 
-    Tags are those of entities unless they are `plain`: then any name will do. Without a `tag` nobody looks at them, but
-    lines that end in a word of small letters are sentences, and would be taken for words; so are several Chinese
-    `characters` where each should have a line of its own.
+    Tags are those of entities unless they are `plain`: then any name will do. Where nobody looks at them, lines that
+    end in a word of small letters are sentences, and would be taken for words; so are several Chinese `characters`
+    where each should have a line of its own.
     """
     lines: list[tuple[Place, list[str]]] = []
     document, width, found = 0, None, False
@@ -55,24 +62,26 @@ def read_conll(
         text = line.rstrip()
         cells = [cell for cell in (text.split("\t") if "\t" in text else text.split()) if cell]
         if named and cells:
-            word, tag = (_numbered(place, cells, column) for column in (word, tag))
-            named = False
-            continue
+            named, above = False, isinstance(word, str) or labelled or tag in cells
+            word, tag = _numbered(place, cells, word), _numbered(place, cells, tag) if labelled else tag
+            if above:
+                continue
         ends = not cells or cells[0] == "-DOCSTART-"
         if ends and lines:
             found = True
-            yield _sentence(lines, word, tag, document, plain=plain)
+            yield _sentence(lines, word, tag if labelled else None, document, plain=plain)
             lines = []
         if ends:
             document += len(cells) > 0
             continue
         if width is None:
             width = len(cells)
-            _refuse_header(place, cells, word, tag)
+            if labelled:
+                _refuse_header(place, cells, word, tag)
         if len(cells) != width:
             raise place.error(f"{len(cells)} columns, not {width} as in the first line; correct or remove it")
         running = not plain and len(cells) > 1 and _is_word(cells[-1])
-        if tag is None and (running or (characters and _SEVERAL.search(_cell(place, cells, word)))):
+        if not labelled and (running or (characters and _SEVERAL.search(_cell(place, cells, word)))):
             raise place.error(
                 f"{' '.join(cells)!r:.60} is more than a word and its tag; running text goes into JSON lines, as "
                 '{"text": "…"}, in a file that ends in .jsonl'
@@ -82,10 +91,8 @@ def read_conll(
         raise Place(name, 1).error("is empty")
 
 
-def _refuse_header(place: Place, cells: list[str], word: Column, tag: Column | None) -> None:
+def _refuse_header(place: Place, cells: list[str], word: Column, tag: Column) -> None:
     """Where columns go by number a header would be a word with its tag, and any name can be a plain tag."""
-    if tag is None:
-        return
     names = [_cell(place, cells, column) for column in (word, tag)]
     if all(name.lower() in usual for name, usual in zip(names, _HEADER, strict=True)):
         raise place.error(

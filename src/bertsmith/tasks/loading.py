@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from bertsmith.model.heads import BertModel
     from bertsmith.tasks.task import Task
 
-__all__ = ["change_task", "does_task", "task_of"]
+__all__ = ["change_task", "does_task", "put_extras", "task_of"]
 
 
 def does_task(bundle: Bundle) -> bool:
@@ -36,7 +36,8 @@ def task_of(name: str, bundle: Bundle) -> Task[Any]:
     if task.head != bundle.model.kind:
         raise InputError(f"{name}: is a model for {bundle.model.kind}, but its task is {task.kind}")
     task.attach(bundle.model)
-    _put_extras(name, bundle)
+    if not put_extras(bundle):
+        raise WeightsError(f"{name}: bertsmith.safetensors does not hold the weights that bertsmith.json asks for")
     return task
 
 
@@ -47,6 +48,8 @@ def change_task(name: str, task: Task[Any], model: BertModel, options: Mapping[s
     changed = task.changed(**options)
     if "multilabel" in options and model.config.problem_type not in (None, changed.problem_type):
         raise InputError(f"{name}: multilabel is as the model was trained and cannot be set; leave it out")
+    if getattr(changed.options, "pairs", None) is False and "pair" in options.get("columns", {}):
+        raise InputError(f"{name}: there are to be no second texts, as in training; leave out the column of them")
     trained = set(model.state_dict())
     changed.attach(model)
     if not trained >= set(model.state_dict()):
@@ -75,10 +78,11 @@ def _guess(name: str, bundle: Bundle) -> dict[str, Any]:
     )
 
 
-def _put_extras(name: str, bundle: Bundle) -> None:
-    """Weights that stand beside the model's own."""
+def put_extras(bundle: Bundle) -> bool:
+    """Weights that stand beside the model's own, to their place; False, and nothing done, where they do not fit."""
     wanted = {key: tensor for key, tensor in bundle.model.state_dict().items() if key.startswith("segments.")}
     if {key: tensor.shape for key, tensor in wanted.items()} != {k: t.shape for k, t in bundle.extras.items()}:
-        raise WeightsError(f"{name}: bertsmith.safetensors does not hold the weights that bertsmith.json asks for")
+        return False
     for key, tensor in wanted.items():
         tensor.copy_(bundle.extras[key])
+    return True

@@ -71,9 +71,8 @@ class Tag(Task[TaggedText]):
         columns = self.options.columns
         suffix = Path(name).suffix.lower()
         if suffix in _CONLL or (suffix == ".tsv" and columns.keys() & {"word", "tag"}):
-            tag = columns.get("tag", -1) if labelled else None
-            told = {"plain": self.options.plain, "characters": self.options.characters}
-            return map(from_conll, read_conll(name, columns.get("word", 1), tag, **told))
+            told = {"labelled": labelled, "plain": self.options.plain, "characters": self.options.characters}
+            return map(from_conll, read_conll(name, columns.get("word", 1), columns.get("tag", -1), **told))
         documents: dict[str, int] = {}
         numbers = count()
 
@@ -141,9 +140,9 @@ class Tag(Task[TaggedText]):
         room = self.options.max_length - 2
         ends = np.cumsum([0, *(min(len(word.pieces), room) for word in words)])
         breaks = _breaks(words, ends, room)
-        windows = [(breaks[start], breaks[stop]) for start, stop in cut_windows(ends[breaks], room, max(1, room // 2))]
-        owner = most_context(windows, ends)
-        for number, (start, stop) in enumerate(windows):
+        windows = cut_windows(ends[breaks], room, max(1, room // 2))
+        owner = np.repeat(most_context(windows, ends[breaks]), np.diff(breaks))
+        for number, (start, stop) in enumerate(breaks[np.array(windows)].tolist()):
             mine = np.flatnonzero(owner[start:stop] == number)
             if not len(mine):
                 continue

@@ -48,6 +48,7 @@ __all__ = [
     "packed_ids",
     "packed_texts",
     "say_left_out",
+    "say_texts_cut",
 ]
 
 Prediction = dict[str, Any]
@@ -276,6 +277,17 @@ def say_left_out(task: Task[Any], name: str | None, rows: int | None = None) -> 
     """A sentence, where rows of a labelled file are left out."""
     count = 0 if name is None else task.count_left_out(name, rows)
     return [f"{name}: {count:,} rows are left out: broken, or labelled -"] if count else []
+
+
+def say_texts_cut(
+    task: Task[Any], examples: Sequence[Any], items: Sequence[Item], tokenizer: Tokenizer, remedy: str
+) -> list[str]:
+    """A sentence, where some of the examples, an item each, are cut. Only what fills a sequence can have been."""
+    most = task.options.max_length
+    full = [one for one, item in zip(examples, items, strict=True) if max(map(len, item.ids)) >= most]
+    count = sum(task.cuts([one], tokenizer) for one in full)
+    texts = f"{count:,} of {len(examples):,} training texts are longer than {most} pieces, and are cut"
+    return [f"{texts}; see {remedy}"] if count else []
 
 
 def packed_ids(tokenizer: Tokenizer, *parts: Sequence[int] | np.ndarray) -> tuple[np.ndarray, np.ndarray]:

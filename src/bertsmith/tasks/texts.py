@@ -99,7 +99,7 @@ def read_texts(
     if not labelled and is_plain_text(name, told=bool(columns)):
         columns = {}
     fields = ("text", "label") if pairs is False else ("text", "pair", "label")
-    wanted = [column for field, column in columns.items() if labelled or field != "label"]
+    wanted = [column for field, column in columns.items() if field in fields and (labelled or field != "label")]
     for row in read_rows(name, wanted, lenient=left_out is not None):
         if left_out is not None and not row.cells:
             left_out.append(row.place)

@@ -21,7 +21,9 @@ def faithful_rate(step: int, total: int, warmup: int) -> float:
 
 
 def linear_rate(step: int, total: int, warmup: int) -> float:
-    """Up to the peak in `warmup` steps, then straight down to zero at `total`, as `transformers` has it.
+    """Up to the peak in `warmup` steps, then straight down to zero at `total`.
+
+    As `transformers` has it, but for the warm-up, which begins a step later there, at zero.
 
     >>> [round(linear_rate(step, total=10, warmup=4), 2) for step in (0, 3, 4, 9)]
     [0.25, 1.0, 1.0, 0.17]

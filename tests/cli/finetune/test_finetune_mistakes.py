@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from cli.finetune.lines import BEGIN, QUICK, UNKNOWN, write_reviews
-from finetuning.small_tasks import write_lines, write_table
+from finetuning.small_tasks import write_json_lines, write_lines, write_table
 
 
 @pytest.mark.parametrize(
@@ -107,3 +107,12 @@ def test_a_model_of_pairs_knows_it(run, things):
         code, _, err = run(line)
         assert (code, "a.tsv, line 2: there is no second text, and the task is about pairs" in err) == (2, True)
     assert run(f"evaluate run --data {pairs} --set pairs=false")[0] == 0, "how far the first texts alone go"
+    run(f"finetune MODEL --task classify --train a.tsv --output one --epochs 1 {QUICK}")
+    code, _, err = run("predict one --input a.tsv --column pair=label")
+    assert (code, "one: there are to be no second texts, as in training" in err) == (2, True)
+
+
+def test_words_are_asked_for_where_there_are_none(run):
+    write_json_lines(Path("a.jsonl"), [{"text": " ", "entities": []}])
+    code, _, err = run(f"finetune MODEL --task tag --train a.jsonl --output run {QUICK}")
+    assert (code, "a.jsonl, line 1: neither here nor in any other row is a word" in err) == (2, True)
