@@ -112,7 +112,7 @@ class Choose(Task[ChoiceExample]):
 
     def outputs(self, logits: torch.Tensor, batch: TaskBatch) -> list[np.ndarray]:
         """(C,) probabilities of a question's choices."""
-        shares = logits.float().softmax(1).cpu().numpy()
+        shares = self.shares(logits).cpu().numpy()
         return [row[:count] for row, count in zip(shares, batch.groups.tolist(), strict=True)]
 
     def decode(
