@@ -155,8 +155,7 @@ class Job(NamedTuple):
 
 def run_all(jobs: Sequence[Job]) -> None:
     """What is not there yet, two at a time with a thread each: that is quicker."""
-    keyed = {job.case.key(job.seed, peer=job.peer): job for job in jobs}  # some may be wanted twice
-    missing = [job for key, job in keyed.items() if KEPT.find(key) is None]
+    missing = [job for job in jobs if KEPT.find(job.case.key(job.seed, peer=job.peer)) is None]
     if len(missing) > 1:
         with ProcessPoolExecutor(2, multiprocessing.get_context("spawn"), initializer=_begin_worker) as pool:
             list(pool.map(_run_job, missing))

@@ -77,7 +77,7 @@ def make_trainer(
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
     model = getattr(transformers, _CLASSES[run.task.head]).from_pretrained(folder)
     chosen, settings = run.settings.optimizer, run.settings
-    own = settings.model_dump(include={"layer_decay", "freeze", "class_weights", "smoothing", "consistency"})
+    own = settings.model_dump(include={"layer_decay", "freeze", "class_weights", "smoothing"})
     if own != Settings().model_dump(include=set(own)):
         raise ValueError(f"the Trainer is not given these: {own}")
     arguments = transformers.TrainingArguments(

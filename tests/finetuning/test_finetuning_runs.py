@@ -93,14 +93,6 @@ def test_every_kind_learns_a_small_file_by_heart(learn, kind, metric):
     assert said == [{name: each[name] for name in keys if name in each} for each in written]
 
 
-@pytest.mark.parametrize(
-    ("kind", "metric"), [("pairs", "f1"), ("multilabel", "f1"), ("choose", "accuracy"), ("tag", "f1")]
-)
-def test_what_has_classes_learns_with_consistency_too(learn, kind, metric):
-    result, _ = learn(kind, task__metric=metric, consistency=0.5, dropout=0.05)
-    assert result.scores[metric] > 0.9
-
-
 def read_best(folder):
     assert not (folder / "checkpoints").exists()  # several times the model, and of no more use
     return json.loads((folder / "result.json").read_text())["best_step"]

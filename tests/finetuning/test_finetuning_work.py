@@ -8,7 +8,6 @@ from collections import Counter
 import numpy as np
 import pytest
 import torch
-import torch.nn.functional as F
 
 from bertsmith.bundle.folder import read_bundle
 from bertsmith.errors import ConfigError, DataError, InputError
@@ -22,9 +21,8 @@ from bertsmith.model.heads import build
 from bertsmith.model.operations import encoder_operations
 from bertsmith.settings import changed
 from bertsmith.tasks.choose import ChoiceExample, Choose
-from bertsmith.tasks.classify import Classify
 from bertsmith.tasks.tables import Place
-from bertsmith.tasks.task import Criterion, TaskBatch
+from bertsmith.tasks.task import Criterion
 from bertsmith.train.checkpoint import Progress
 from bertsmith.train.distributed import World
 from bertsmith.train.request import take_up, write_request
@@ -247,47 +245,6 @@ def test_smoothing_is_for_what_has_classes(make_run, tmp_path):
     path = write_table(tmp_path / "n.tsv", ("text", "label"), [("good", 1), ("bad", 0)])
     with pytest.raises(ConfigError, match="smoothing: a task of kind regress has no classes to share the truth among"):
         make_run(kind="regress", train=path, dev=path, smoothing=0.1)
-
-
-def test_two_readings_are_drawn_together(make_run):
-    run = make_run(consistency=2.0, dropout=0.3)
-    assert run.criterion == Criterion(consistency=2.0)
-    once, batch = make_run(dropout=0.3), TaskBatch.of(run.train_split.items[:4])
-    assert run.work.count_operations(run.train_split.items) == 2 * once.work.count_operations(run.train_split.items)
-    model = run.bundle.model.train()
-    torch.manual_seed(3)
-    found = Objective(model, run.task, run.criterion)(batch)
-    torch.manual_seed(3)
-    one, other = (run.task.logits(model, batch) for _ in range(2))
-    assert not torch.equal(one, other)
-    logs = [logits.log_softmax(1) for logits in (one, other)]
-    apart = sum(F.kl_div(a, b, reduction="sum", log_target=True) for a, b in (logs, logs[::-1])) / 2
-    right = sum(F.cross_entropy(logits, batch.targets, reduction="sum") for logits in (one, other)) / 2
-    assert found.item() == pytest.approx((right + 2 * apart).item(), rel=1e-5)
-    assert apart > 1e-6
-
-
-def test_consistency_is_for_classes_and_needs_dropout(make_run, tmp_path):
-    path = write_table(tmp_path / "n.tsv", ("text", "label"), [("good", 1), ("bad", 0)])
-    with pytest.raises(ConfigError, match="consistency: is about classes, and a task of kind regress has none"):
-        make_run(kind="regress", train=path, dev=path, consistency=1.0, dropout=0.1)
-    with pytest.raises(ConfigError, match="consistency: two answers differ by dropout, and there is none"):
-        make_run(consistency=1.0)
-
-
-def test_disagreement_where_classes_are_on_their_own_and_where_some_are_none():
-    one, other = torch.tensor([[1.0, -2.0], [0.5, 0.0]]), torch.tensor([[0.0, -1.0], [0.5, 3.0]])
-    several = Classify.of({"multilabel": True}, ["a", "b"])
-    p, q = (torch.distributions.Bernoulli(logits=logits) for logits in (one, other))
-    wanted = sum(torch.distributions.kl_divergence(*pair).sum() for pair in ((p, q), (q, p))) / 2
-    assert several.disagreement(one, other).item() == pytest.approx(wanted.item() / 2)
-    none = float("-inf")
-    one, other = torch.tensor([[1.0, 0.0, none]], requires_grad=True), torch.tensor([[0.0, 0.5, none]])
-    found = Choose.of({}).disagreement(one, other)
-    assert found.item() == pytest.approx(Choose.of({}).disagreement(one[:, :2], other[:, :2]).item())
-    found.backward()
-    assert one.grad.isfinite().all()
-    assert one.grad.abs().sum() > 0
 
 
 def test_a_head_that_knows_the_labels_is_kept_and_another_is_new(make_run, tmp_path):

@@ -114,20 +114,12 @@ class FinetuningRun:
             self.task.check_alike(examples[0], held_out[0])
             self.dev_split = self._encoded(request.dev, held_out)
         self.request = with_digests(request)
-        self.criterion = self._make_criterion()
+        if self.settings.smoothing and not self.task.smooths:
+            raise ConfigError(f"smoothing: a task of kind {self.task.kind} has no classes to share the truth among")
+        self.criterion = Criterion(self._class_weights(), self.settings.smoothing)
         self.work = FinetuningWork(
             self.train_split.items, self.task, self.criterion, self.settings, self.config, self.world
         )
-
-    def _make_criterion(self) -> Criterion:
-        settings, kind = self.settings, self.task.kind
-        if settings.smoothing and not self.task.has_classes:
-            raise ConfigError(f"smoothing: a task of kind {kind} has no classes to share the truth among")
-        if settings.consistency and not self.task.has_classes:
-            raise ConfigError(f"consistency: is about classes, and a task of kind {kind} has none")
-        if settings.consistency and not self.config.hidden_dropout_prob:
-            raise ConfigError("consistency: two answers differ by dropout, and there is none; set it too: dropout=0.1")
-        return Criterion(self._class_weights(), settings.smoothing, settings.consistency)
 
     def _encoded(self, name: str, examples: list[Any]) -> Split:
         items = self.task.encode(examples, self.tokenizer)

@@ -37,9 +37,8 @@ class Settings(RunSettings):
     """A fine-tuning run, all choices made.
 
     `layer_decay`: each layer's rate is so much of the one above. `freeze`: so many layers, and the embeddings, stay as
-    they are (-1: all layers). `fresh_layers`: so many at the top begin anew. `patience`: so many evaluations without a
-    better one are the end. `class_weights`: rarer classes count more, or weights by name. `consistency`: every batch is
-    read twice, and the two answers, which differ by dropout, are drawn together ("R-Drop", Liang et al., 2021).
+    they are (-1: all layers). `fresh_layers`: so many at the top begin anew. `patience`: so many evaluations
+    without a better one are the end. `class_weights`: rarer classes count more, or weights by name.
     """
 
     epochs: Annotated[float, Field(gt=0.0)] = 3.0
@@ -56,5 +55,4 @@ class Settings(RunSettings):
     fresh_layers: Annotated[int, Field(ge=0)] = 0
     class_weights: Literal["balanced"] | Weights | None = None
     smoothing: Share = 0.0
-    consistency: Annotated[float, Field(ge=0.0)] = 0.0
     patience: Count | None = None

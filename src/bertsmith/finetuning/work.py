@@ -38,17 +38,9 @@ class Objective(nn.Module):
         self.model, self.task, self.criterion = model, task, criterion
 
     def forward(self, batch: TaskBatch, *, logits: bool = False) -> torch.Tensor:
-        """See `Task.loss` and `Task.logits`. With `consistency` there are two answers, as dropout has it."""
-        task, criterion = self.task, self.criterion
-        found = task.logits(self.model, batch)
-        if logits:
-            return found
-        loss = task.loss(found, batch, criterion)
-        if criterion.consistency:
-            other = task.logits(self.model, batch)
-            apart = task.disagreement(found, other)
-            loss = (loss + task.loss(other, batch, criterion)) / 2 + criterion.consistency * apart
-        return loss
+        """See `Task.loss` and `Task.logits`."""
+        found = self.task.logits(self.model, batch)
+        return found if logits else self.task.loss(found, batch, self.criterion)
 
 
 class FinetuningWork:
@@ -117,7 +109,7 @@ class FinetuningWork:
         return {"loss": sums["loss"] / max(counts["weight"], 1e-9)}
 
     def count_operations(self, items: Sequence[Item]) -> int:
-        """What the matrix products of a step on these items need; with `consistency` they are read twice."""
+        """What the matrix products of a step on these items need."""
         lengths: list[int] = []
         read: list[int] = []
         for item in items:
@@ -126,4 +118,4 @@ class FinetuningWork:
                 read.append(len(item.read))
             else:
                 read.extend(self.task.num_read(len(sequence)) for sequence in item.ids)
-        return (6 if self.criterion.consistency else 3) * encoder_operations(self.config, lengths, read)
+        return 3 * encoder_operations(self.config, lengths, read)

@@ -79,7 +79,7 @@ class AnswerTask(Task[Question]):
     Options = AnswerOptions
     options: AnswerOptions
     num_outputs = 2
-    has_classes = False
+    smooths = False
 
     def read(self, name: str, *, labelled: bool = True) -> Iterator[Question]:
         """The questions of a file."""

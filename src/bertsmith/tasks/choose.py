@@ -83,12 +83,9 @@ class Choose(Task[ChoiceExample]):
 
     def cuts(self, examples: Sequence[ChoiceExample], tokenizer: Tokenizer) -> bool:
         """Whether a text and the longest of its choices do not fit together."""
-        most = self.options.max_length
-        for example in examples:
-            first, *others = (len(ids) - 2 for ids in tokenizer.encode_ids([example.text, *example.choices]))
-            if first + max(others) + 3 > most:
-                return True
-        return False
+        room = self.options.max_length - 3
+        sizes = ([len(ids) - 2 for ids in tokenizer.encode_ids([one.text, *one.choices])] for one in examples)
+        return any(text + max(choices) > room for text, *choices in sizes)
 
     def say_cut(self, examples: Sequence[ChoiceExample], items: Sequence[Item], tokenizer: Tokenizer) -> list[str]:
         """A question is one text."""
@@ -112,7 +109,7 @@ class Choose(Task[ChoiceExample]):
 
     def outputs(self, logits: torch.Tensor, batch: TaskBatch) -> list[np.ndarray]:
         """(C,) probabilities of a question's choices."""
-        shares = self.shares(logits).cpu().numpy()
+        shares = logits.float().softmax(1).cpu().numpy()
         return [row[:count] for row, count in zip(shares, batch.groups.tolist(), strict=True)]
 
     def decode(

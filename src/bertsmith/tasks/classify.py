@@ -205,15 +205,8 @@ class Classify(TextTask):
     def outputs(self, logits: torch.Tensor, batch: TaskBatch) -> list[np.ndarray]:
         """(C,) probabilities."""
         del batch
-        return list(self.shares(logits).cpu().numpy())
-
-    def shares(self, logits: torch.Tensor) -> torch.Tensor:
-        """Of each class alone where there may be several."""
-        return logits.float().sigmoid() if self.options.multilabel else super().shares(logits)
-
-    def disagreement(self, one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
-        """The mean over classes where each is on its own, as its loss is."""
-        return super().disagreement(one, other) / (len(self.labels) if self.options.multilabel else 1)
+        shares = logits.float().sigmoid() if self.options.multilabel else logits.float().softmax(1)
+        return list(shares.cpu().numpy())
 
     def decode(
         self, examples: Sequence[TextExample], items: Sequence[Item], outputs: Sequence[np.ndarray]

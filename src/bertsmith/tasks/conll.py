@@ -62,9 +62,10 @@ def read_conll(
         text = line.rstrip()
         cells = [cell for cell in (text.split("\t") if "\t" in text else text.split()) if cell]
         if named and cells:
-            named, above = False, isinstance(word, str) or labelled or tag in cells
-            word, tag = _numbered(place, cells, word), _numbered(place, cells, tag) if labelled else tag
-            if above:
+            named = False
+            if labelled or isinstance(word, str) or tag in cells:
+                word = _numbered(place, cells, word)
+                tag = _numbered(place, cells, tag) if labelled else tag
                 continue
         ends = not cells or cells[0] == "-DOCSTART-"
         if ends and lines:

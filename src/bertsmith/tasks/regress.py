@@ -30,7 +30,7 @@ class Regress(TextTask):
     kind = "regress"
     metrics = ("spearman", "pearson")
     num_outputs = 1
-    has_classes = False
+    smooths = False
 
     @property
     def problem_type(self) -> str:

@@ -182,7 +182,7 @@ class Tag(Task[TaggedText]):
 
     def outputs(self, logits: torch.Tensor, batch: TaskBatch) -> list[np.ndarray]:
         """(n, C) probabilities of the words of an item."""
-        return batch.split_read(self.shares(logits).cpu().numpy())
+        return batch.split_read(logits.float().softmax(1).cpu().numpy())
 
     def decode(
         self, examples: Sequence[TaggedText], items: Sequence[Item], outputs: Sequence[np.ndarray]

@@ -114,14 +114,10 @@ class TaskBatch:
 
 @dataclass(frozen=True)
 class Criterion:
-    """How wrong an answer counts: a weight for each class, and how much of the truth is shared among all of them.
-
-    `consistency`: how much it counts that two answers to the same question differ.
-    """
+    """How wrong an answer counts: a weight for each class, and how much of the truth is shared among all of them."""
 
     class_weights: tuple[float, ...] | None = None
     smoothing: float = 0.0
-    consistency: float = 0.0
 
 
 class TaskOptions(Strict):
@@ -142,7 +138,7 @@ class Task(ABC, Generic[Example]):
     fields: ClassVar[tuple[str, ...]]  # what columns can be named for
     Options: ClassVar[type[TaskOptions]] = TaskOptions
     num_outputs: ClassVar[int | None] = None  # where it is not the number of labels
-    has_classes: ClassVar[bool] = True  # which smoothing and consistency are about
+    smooths: ClassVar[bool] = True  # whether its loss knows `Criterion.smoothing`
 
     def __init__(self, options: TaskOptions, labels: Sequence[str] = ()) -> None:
         self.options = options
@@ -233,18 +229,6 @@ class Task(ABC, Generic[Example]):
     @abstractmethod
     def loss(self, logits: torch.Tensor, batch: TaskBatch, criterion: Criterion) -> torch.Tensor:
         """The sum over all targets."""
-
-    def shares(self, logits: torch.Tensor) -> torch.Tensor:
-        """(…, C) probabilities of the classes."""
-        return logits.float().softmax(1)
-
-    def disagreement(self, one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
-        """How far apart two logits for the same batch are: the mean of KL(one‖other) and KL(other‖one), summed.
-
-        Both together are Σ (p - q)(log p - log q), where what makes logits of log p drops out.
-        """
-        apart = torch.where(one.isinf(), 0.0, one.float() - other.float())  # -inf: no class of this item
-        return ((self.shares(one) - self.shares(other)) * apart).sum() / 2
 
     def weigh(self, items: Sequence[Item], criterion: Criterion) -> float:
         """What the loss is divided by: the number of targets, or the sum of their weights."""
