@@ -22,7 +22,7 @@ def main() -> int:
     arguments.add_argument("--part", choices=[*PARTS, "speed", "all"], default="all")
     arguments.add_argument("--only", default="", help="runs whose name contains this, without a page")
     arguments.add_argument("--seeds", type=int, help="fewer seeds than the page has")
-    arguments.add_argument("--rounds", type=int, default=3, help="of the speed")
+    arguments.add_argument("--rounds", type=int, default=5, help="of the speed")
     options = arguments.parse_args()
     keep_freed_memory()
     failed = 0

@@ -7,6 +7,7 @@ import json
 import multiprocessing
 import shutil
 import statistics
+import subprocess
 import sys
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field, replace
@@ -41,6 +42,7 @@ TASKS = ROOT.parent / "shared" / "data" / "tasks"
 RUNS = ROOT / "runs" / "finetune"  # where runs are made, and go on if they were stopped
 KEPT = Kept(harness.RESULTS / "finetune-runs.jsonl")
 _REHEARSED, _WARM_UP = 28, 4  # steps by which the time of a run is told
+_AT_LEAST = {"mrpc": 5}  # seeds, where they differ by more than settings do
 
 
 def located(name: str) -> Path:
@@ -99,12 +101,18 @@ def run_case(case: Case, seed: int, *, peer: bool = False) -> dict[str, Any]:
             take_up(request, read_request(folder))
         run = FinetuningRun(request, folder, World(), Notes())
         content = train_peer(run) if peer else train_ours(case, run)
-        date = datetime.date.today().isoformat()
-        found = {"date": date, "threads": torch.get_num_threads(), **content, "asked": asked}
+        found = {**circumstances(), **content, "asked": asked}
         KEPT.add(key, found)
     elif found["asked"] != asked:
         raise RuntimeError(f"{KEPT.path}: {key} was asked for as {found['asked']}, not as {asked}; remove its line")
     return found
+
+
+def circumstances() -> dict[str, Any]:
+    """When, of what code and on what a record was made."""
+    commit = subprocess.check_output(["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, text=True).strip()
+    made = {"commit": commit, "torch": torch.__version__, "cpu": torch.backends.cpu.get_cpu_capability()}
+    return {"date": datetime.date.today().isoformat(), "threads": torch.get_num_threads(), **made}
 
 
 def train_ours(case: Case, run: FinetuningRun) -> dict[str, Any]:
@@ -206,6 +214,7 @@ def number_of_seeds(cases: Sequence[Case], options: Any) -> int:
     """For all of them: five where a run of the slowest takes less than 5 minutes, three below 12, else one."""
     slowest = max(minutes(case) for case in cases)
     number = next(count for limit, count in ((5, 5), (12, 3), (float("inf"), 1)) if slowest < limit)
+    number = max(number, *(_AT_LEAST.get(case.name, 1) for case in cases))
     return min(number, options.seeds or number)
 
 
@@ -241,10 +250,9 @@ def minutes(case: Case) -> float:
             progress, record = loop.take_step(progress)
             records.append(record)
         timed = records[_WARM_UP:] or records
-        a_token = sum(record.seconds for record in timed) / sum(record.counts["tokens"] for record in timed)
+        a_token = statistics.median(record.seconds / record.counts["tokens"] for record in timed)
         tokens = run.settings.epochs * sum(item.num_tokens for item in run.train_split.items)
-        found = {"date": datetime.date.today().isoformat(), "threads": torch.get_num_threads(), "steps": len(timed),
-                 "seconds": a_token * tokens}  # fmt: skip
+        found = {**circumstances(), "steps": len(timed), "seconds": a_token * tokens}
         KEPT.add(key, found)
     return float(found["seconds"]) / 60
 
@@ -263,13 +271,14 @@ def settings_of(case: Case) -> str:
 def page(name: str, title: str, about: str, lines: Sequence[str], cases: Sequence[Case], options: Any) -> None:
     """Print, and keep where all of it was run."""
     peak = harness.describe_peaks([harness.measure_peak()])
-    dates = sorted({run_case(case, 0)["date"] for case in cases})
+    runs = [KEPT.find(case.key(seed)) for case in cases for seed in range(5)]
+    dates = sorted({run["date"] for run in runs if run is not None})
     tail = [
         "",
         f"Runs of {dates[0]}{'' if len(dates) == 1 else f' to {dates[-1]}'}. {COST[1]}: training on two threads, "
         f"without evaluations, by the speed of {_REHEARSED - _WARM_UP} steps, and the matrix products that it needs, "
-        "forward and backward. Runs were made two at a time, with a thread each. Peak of this machine in float32 when "
-        f"the page was made: {peak}.",
+        "forward and backward. Most runs were made two at a time, with a thread each. Peak of this machine in float32 "
+        f"when the page was made: {peak}.",
         "",
         harness.versions("transformers", "accelerate", "seqeval"),
     ]

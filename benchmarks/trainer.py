@@ -67,6 +67,14 @@ def features_of(run: FinetuningRun, items: Any, pad_to: int | None) -> list[dict
     return made
 
 
+_NOT_GIVEN: Any = {
+    **dict.fromkeys(("layer_decay", "freeze", "class_weights", "smoothing", "patience", "evaluation"), True),
+    "optimizer": {"kind"},
+    "schedule": {"kind"},
+    "batch": {"tokens"},
+}
+
+
 def make_trainer(
     run: FinetuningRun, scratch: Path, *, pad_to: int | None = None, evaluate: bool = True
 ) -> tuple[Any, StepTimes]:
@@ -77,8 +85,8 @@ def make_trainer(
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
     model = getattr(transformers, _CLASSES[run.task.head]).from_pretrained(folder)
     chosen, settings = run.settings.optimizer, run.settings
-    own = settings.model_dump(include={"layer_decay", "freeze", "class_weights", "smoothing"})
-    if own != Settings().model_dump(include=set(own)):
+    own = settings.model_dump(include=_NOT_GIVEN)
+    if own != Settings().model_dump(include=_NOT_GIVEN):
         raise ValueError(f"the Trainer is not given these: {own}")
     arguments = transformers.TrainingArguments(
         output_dir=str(scratch / "trainer"),
