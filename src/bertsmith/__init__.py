@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from bertsmith.jobs.embed import embed, whiten
     from bertsmith.jobs.evaluate import evaluate
     from bertsmith.jobs.fill import fill
-    from bertsmith.jobs.finetune import finetune
+    from bertsmith.jobs.finetune import finetune, finetune_many
     from bertsmith.jobs.finetune import make_request as finetune_request
     from bertsmith.jobs.glue import glue
     from bertsmith.jobs.inspect import inspect
@@ -45,6 +45,7 @@ _HOMES = {
     "evaluate": "jobs.evaluate",
     "fill": "jobs.fill",
     "finetune": "jobs.finetune",
+    "finetune_many": "jobs.finetune",
     "finetune_request": "jobs.finetune:make_request",
     "glue": "jobs.glue",
     "inspect": "jobs.inspect",
@@ -70,6 +71,7 @@ __all__ = [
     "evaluate",
     "fill",
     "finetune",
+    "finetune_many",
     "finetune_request",
     "glue",
     "inspect",

@@ -373,18 +373,25 @@ def test_hopeless_trials_are_given_up(ask, tmp_path, monkeypatch):
     assert not list((tmp_path / "run").glob("trial-*/checkpoints"))
 
 
-def test_trials_are_compared_evaluation_by_evaluation(ask, tmp_path, monkeypatch):
-    """Not by steps: with other sizes of a batch, two trials have no step in common."""
+def test_trials_are_compared_where_they_have_seen_as_much(ask, tmp_path, monkeypatch):
+    """Not at the same step, nor at the same evaluation: batches may differ in size."""
     told = {}
 
-    def report(trial, value, number):
-        told.setdefault(trial.number, []).append(number)
+    def report(trial, value, tenth):
+        told.setdefault(trial.number, []).append(tenth)
 
     monkeypatch.setattr(optuna.Trial, "report", report)
     monkeypatch.setattr(optuna.Trial, "should_prune", lambda trial: False)
     found = finetune_many(ask(), tmp_path / "run", search="optuna", trials=3, observer=Counting())
     epochs = [trial.changes["epochs"] for trial in found.trials]
-    assert [told[number] for number in range(3)] == [list(range(1, count + 1)) for count in epochs]
+    assert [told[number] for number in range(3)] == [list(range(10, 10 * count + 1, 10)) for count in epochs]
+
+    told.clear()
+    monkeypatch.setattr(many, "SPACE", {"epochs": [1], "batch.size": [2, 4]})
+    often = ask(rows=12, evaluation__every=1)
+    found = finetune_many(often, tmp_path / "often", search="optuna", trials=6, observer=Counting())
+    by_size = {trial.changes["batch.size"]: told[number] for number, trial in enumerate(found.trials)}
+    assert by_size == {2: [2, 3, 5, 7, 8, 10], 4: [3, 7, 10]}
 
 
 def test_a_broken_file_leaves_nothing_behind(ask, tmp_path, capfd):

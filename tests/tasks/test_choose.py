@@ -11,7 +11,7 @@ from bertsmith.errors import DataError
 from bertsmith.model.heads import build
 from bertsmith.tasks.choose import ChoiceExample, Choose
 from bertsmith.tasks.tables import Place
-from bertsmith.tasks.task import Criterion, TaskBatch
+from bertsmith.tasks.task import Criterion, TaskBatch, say_cut
 from finetuning.small_tasks import SHAPE, make_tokenizer, write_json_lines, write_lines, write_table
 
 TOKENIZER = make_tokenizer()
@@ -110,14 +110,15 @@ def test_every_choice_is_a_sequence_with_the_text():
         assert (ids.tolist(), types.tolist()) == (expected.ids, expected.type_ids)
 
 
-def test_it_is_said_what_is_cut():
+def test_what_is_cut_is_counted():
     examples = questions(2, 4)  # the first text has four pieces, and so has none of its choices
     fits, cut = (Choose.of({"max_length": length}) for length in (10, 9))
     assert not fits.cuts(examples, TOKENIZER)
-    assert fits.say_cut(examples, fits.encode(examples, TOKENIZER), TOKENIZER) == []
+    assert fits.count_cut(examples, fits.encode(examples, TOKENIZER), TOKENIZER) == 0
     assert [cut.cuts([one], TOKENIZER) for one in examples] == [True, True]
-    (said,) = cut.say_cut(examples, cut.encode(examples, TOKENIZER), TOKENIZER)
-    assert said == "2 of 2 training texts are longer than 9 pieces, and are cut; see --max-length"
+    assert cut.count_cut(examples, cut.encode(examples, TOKENIZER), TOKENIZER) == 2
+    said = ["2 of 2 training texts are longer than 9 pieces, and are cut; see --max-length"]
+    assert say_cut(cut, 2, "2 training texts", cut.against_cuts) == said
 
 
 def test_questions_with_fewer_choices_share_a_batch():

@@ -240,6 +240,11 @@ def test_a_preset_finds_its_files_also_where_they_are_of_another_kind(sets, run,
         write_json_lines(tmp_path / name, rows)
     assert PRESETS["ocnli"].find(tmp_path) == (tmp_path / "train.json", tmp_path / "dev.json")
     assert PRESETS["mrpc"].find(tmp_path / "none") == (tmp_path / "none" / "train.tsv", tmp_path / "none" / "dev.tsv")
+    (tmp_path / "MRPC").mkdir()
+    for name in ("train.tsv", "validation.jsonl"):
+        (tmp_path / "MRPC" / name).touch()
+    inside = (tmp_path / "MRPC" / "train.tsv", tmp_path / "MRPC" / "validation.jsonl")
+    assert PRESETS["mrpc"].find(tmp_path) == PRESETS["mrpc"].find(tmp_path / "MRPC") == inside
     code, _, err = run(
         "finetune", sets / "model", "--preset", "ocnli", "--data", tmp_path, "--output", tmp_path / "run",
         "--epochs", 1, "--max-length", 48,

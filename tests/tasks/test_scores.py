@@ -222,6 +222,14 @@ def test_the_bootstrap_has_two_sides():
     assert (forth.low, forth.high) == (-back.high, -back.low)
 
 
+def test_the_bootstrap_of_thirds_is_that_of_whole_numbers():
+    """As the means over three seeds are: draws that are exactly as far away count, however their sums are rounded."""
+    first, second = np.random.default_rng(2).integers(4, size=(2, 40))
+    whole, thirds = paired_bootstrap(first, second), paired_bootstrap(first / 3, second / 3)
+    assert thirds.p_value == whole.p_value
+    assert thirds.difference == pytest.approx(whole.difference / 3)
+
+
 def test_equal_systems_do_not_differ_and_a_p_value_is_never_zero():
     assert paired_bootstrap([0.3, 0.7], [0.3, 0.7], rounds=99).p_value == 1.0
     assert paired_bootstrap([1.0] * 9, [0.5] * 9, rounds=99).p_value == pytest.approx(1 / 100)

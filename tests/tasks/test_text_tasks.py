@@ -16,7 +16,7 @@ from bertsmith.model.heads import build
 from bertsmith.tasks.classify import Classify
 from bertsmith.tasks.regress import Regress
 from bertsmith.tasks.tables import Place
-from bertsmith.tasks.task import Criterion, TaskBatch
+from bertsmith.tasks.task import Criterion, TaskBatch, say_cut
 from bertsmith.tasks.texts import LongOptions, TextExample, encode_texts, is_cut
 from finetuning.small_tasks import SHAPE, make_tokenizer, write_json_lines
 
@@ -34,14 +34,16 @@ def tokens(sequence):
 # Encoding
 
 
-def test_how_many_texts_are_cut_is_said_unless_someone_has_said_how():
+def test_texts_that_are_cut_are_counted_unless_someone_has_said_how():
     examples = [example("river " * length, "x") for length in (2, 6, 7, 30)]  # 6 fill a sequence of 8
     task = Classify.of({"max_length": 8}, ["x"])
-    (said,) = task.say_cut(examples, task.encode(examples, TOKENIZER), TOKENIZER)
-    assert said == "2 of 4 training texts are longer than 8 pieces, and are cut; see --max-length and --long"
-    assert task.say_cut(examples[:2], task.encode(examples[:2], TOKENIZER), TOKENIZER) == []
+    assert task.count_cut(examples, task.encode(examples, TOKENIZER), TOKENIZER) == 2
+    said = ["2 of 4 training texts are longer than 8 pieces, and are cut; see --max-length and --long"]
+    assert say_cut(task, 2, "4 training texts", task.against_cuts) == said
+    assert say_cut(task, 0, "4 training texts", task.against_cuts) == []
+    assert task.count_cut(examples[:2], task.encode(examples[:2], TOKENIZER), TOKENIZER) == 0
     long = task.changed(**{"long.mode": "tail"})
-    assert long.say_cut(examples, long.encode(examples, TOKENIZER), TOKENIZER) == []
+    assert long.count_cut(examples, long.encode(examples, TOKENIZER), TOKENIZER) == 0
 
 
 @pytest.mark.parametrize("mode", ["head", "tail", "head+tail", "segments"])

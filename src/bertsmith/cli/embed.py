@@ -54,7 +54,7 @@ def embed(
     columns
         FIELD=COLUMN for tables, as in --column text=sentence1 --column pair=sentence2.
     int8
-        Compute in eight bits, on a CPU: faster, a little less exact.
+        Compute in eight bits, on a CPU: faster where it has AVX512-VNNI, a little less exact.
     as_json
         Print the file and its shape as JSON.
     """

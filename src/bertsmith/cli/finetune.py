@@ -64,15 +64,15 @@ def finetune(
     preset
         A task by name, with its columns, metric and settings: mrpc, sst2, squad2, conll2003, …
     data
-        With --preset: the folder of its files, instead of --train and --dev.
+        With --preset: the folder of its files (GLUE's own or the task's), instead of --train and --dev.
     train
         The training file: .tsv, .csv, .jsonl, .parquet; SQuAD's .json; CoNLL columns in .txt.
     dev
-        The file to judge by.
+        The file to judge by; without it the last model is kept.
     columns
         FIELD=COLUMN by name, or by number from 1 where the file has no header; again for more. Fields: text, pair,
         label (choose: also choices and prefix; tag: word, tag, tokens, tags, entities, document; answer: question,
-        context, answer, start).
+        context, answer, start, id).
     multilabel
         classify: a text may have several classes.
     unanswerable
@@ -82,25 +82,25 @@ def finetune(
     long
         Text that is too long: keep its head, its tail, some of both, or all in segments.
     pool
-        How segments are joined.
+        How segments are joined; max if not given.
     head
         With --long head+tail: pieces of the beginning; a quarter of all if not given.
     max_length
-        Pieces that the model reads at once.
+        Pieces that the model reads at once; 128, for answers 384, or what the preset says.
     metric
-        The score that decides which model is best.
+        The score that decides which model is best; accuracy, or for numbers spearman, for tags and answers f1.
     epochs
-        Times through the training file.
+        Times through the training file; 3, or what the preset says.
     rate
-        The peak learning rate.
+        The peak learning rate; 5e-5, or what the preset says.
     batch_size
-        Examples a step, over all processes.
+        Examples a step, over all processes; 32, or what the preset says.
     rows
         Train on the first so many rows.
     seed
         Of the new head, the order and dropout.
     seeds
-        Train so many times with other seeds; prints mean and spread, and keeps the best.
+        Train so many times with other seeds; prints mean and spread, keeps all models, and the best as model/.
     search
         grid: the paper's 18 settings. optuna: --trials settings, each proposed from those before.
     trials

@@ -37,11 +37,11 @@ def glue(
     output
         A folder for the runs, one a task.
     epochs
-        Times through each training file.
+        Times through each training file; 3 if not given.
     rate
-        The peak learning rate.
+        The peak learning rate; 5e-5 if not given.
     batch_size
-        Examples a step.
+        Examples a step; 32 if not given.
     seed
         Of the new heads, the order and dropout.
     changes

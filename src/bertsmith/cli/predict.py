@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
-from bertsmith.cli.output import note_on_int8, print_line, progress_bar, task_options
+from bertsmith.cli.output import note_on_int8, print_line, print_note, progress_bar, task_options
 
 __all__ = ["predict"]
 
@@ -41,7 +41,7 @@ def predict(
     changes
         One option of the task, NAME=VALUE, as in --set threshold=0.3; again for more.
     int8
-        Compute in eight bits, on a CPU: faster, a little less exact.
+        Compute in eight bits, on a CPU: faster where it has AVX512-VNNI, a little less exact.
     """
     from bertsmith.jobs.predict import predict as job
 
@@ -57,6 +57,7 @@ def predict(
             options=options,
             int8=int8,
             progress=lambda done: progress(done, None),
+            tell=print_note,
         )
     if output is not None:
         print_line(f"{output}: {count} predictions")

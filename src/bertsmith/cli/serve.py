@@ -44,7 +44,7 @@ def serve(
     cors
         An origin whose pages may ask; again for more.
     int8
-        Compute in eight bits, on a CPU: faster, a little less exact.
+        Compute in eight bits, on a CPU: faster where it has AVX512-VNNI, a little less exact.
     limits
         NAME=VALUE: body (bytes), texts and tokens of a request, wait, timeout and sending in seconds.
     verbose

@@ -226,16 +226,23 @@ class _Pruning(Observer):
 
     def __init__(self, inner: Observer, trial: Any, metric: str, optuna: Any) -> None:
         self._inner, self._trial, self._metric, self._optuna = inner, trial, metric, optuna
-        self._num_evaluations = 0
-        self.on_begin, self.on_step, self.on_note = inner.on_begin, inner.on_step, inner.on_note  # type: ignore[method-assign]
+        self._steps_per_epoch, self._last = 1.0, 0
+        self.on_step, self.on_note = inner.on_step, inner.on_note  # type: ignore[method-assign]
+
+    def on_begin(self, request: Request, num_items: int, total: int) -> None:
+        """Steps are not comparable, for batches differ in size; tenths of an epoch are."""
+        self._inner.on_begin(request, num_items, total)
+        self._steps_per_epoch = total / request.settings.epochs
 
     def on_evaluation(self, figures: dict[str, float], step: int) -> None:
-        """Compare with others at the same evaluation; their steps differ with the size of a batch."""
+        """Compare with others that have seen as much, to a tenth of an epoch."""
         self._inner.on_evaluation(figures, step)
-        self._num_evaluations += 1
-        self._trial.report(figures[self._metric], self._num_evaluations)
-        if self._trial.should_prune():
-            raise self._optuna.TrialPruned
+        tenth = round(10 * step / self._steps_per_epoch)
+        if tenth > self._last:
+            self._last = tenth
+            self._trial.report(figures[self._metric], tenth)
+            if self._trial.should_prune():
+                raise self._optuna.TrialPruned
 
 
 def _run_all(

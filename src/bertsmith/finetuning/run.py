@@ -31,7 +31,7 @@ from bertsmith.model.words import UsedWords
 from bertsmith.tasks.kinds import make_task
 from bertsmith.tasks.loading import put_extras
 from bertsmith.tasks.running import run_items
-from bertsmith.tasks.task import Criterion, say_left_out
+from bertsmith.tasks.task import Criterion, say_cut, say_left_out
 from bertsmith.train.assembly import assemble, open_run
 from bertsmith.train.checkpoint import (
     Checkpoints,
@@ -106,7 +106,8 @@ class FinetuningRun:
         for remark in (*self.task.remarks(examples), *left_out):
             observer.on_note(remark)
         self.train_split = self._encoded(request.train, examples)
-        for remark in self.task.say_cut(examples, self.train_split.items, self.tokenizer):
+        num_cut = self.task.count_cut(examples, self.train_split.items, self.tokenizer)
+        for remark in say_cut(self.task, num_cut, f"{len(examples):,} training texts", self.task.against_cuts):
             observer.on_note(remark)
         self.dev_split: Split | None = None
         if request.dev is not None:

@@ -32,7 +32,7 @@ def evaluate(
         for remark in say_left_out(ready.task, data):
             tell(remark)
     examples, predictions = [], []
-    for example, prediction in predictions_of(ready, data, labelled=True):
+    for example, prediction in predictions_of(ready, data, labelled=True, tell=tell):
         examples.append(example)
         predictions.append(prediction)
         if progress is not None:

@@ -7,19 +7,22 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
 from bertsmith.errors import DataError, InputError
 from bertsmith.folders import refuse_same, write_whole
 from bertsmith.infer.engine import Engine, load
 from bertsmith.infer.pipeline import run_program
+from bertsmith.infer.programs import TaskProgram
+from bertsmith.tasks.task import say_cut
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
     from typing import BinaryIO
 
-    from bertsmith.tasks.task import Prediction
+    from bertsmith.tasks.task import Item, Prediction
 
 __all__ = ["Form", "open_task", "predict", "predictions_of"]
 
@@ -35,8 +38,12 @@ def predict(
     options: Mapping[str, Any] | None = None,
     int8: bool = False,
     progress: Callable[[int], object] | None = None,
+    tell: Callable[[str], object] | None = None,
 ) -> int:
-    """Predictions of a file (`-` is standard input) into another, or to standard output; gives their number."""
+    """Predictions of a file (`-` is standard input) into another, or to standard output; gives their number.
+
+    `progress` is told of each, and `tell` is given what a person should know besides, in sentences.
+    """
     if output is not None and not output.absolute().parent.is_dir():
         raise InputError(f"{output}: the folder {output.parent} does not exist")
     if output is not None and output.is_dir():
@@ -48,7 +55,7 @@ def predict(
 
     def write(file: BinaryIO) -> None:
         nonlocal count
-        for count, (_, prediction) in enumerate(predictions_of(ready, input, labelled=False), start=1):
+        for count, (_, prediction) in enumerate(predictions_of(ready, input, labelled=False, tell=tell), start=1):
             file.write(_line(prediction, form, first=count == 1))
             if progress is not None:
                 progress(1)
@@ -70,10 +77,31 @@ def open_task(name: str, options: Mapping[str, Any] | None = None, *, int8: bool
     return engine
 
 
-def predictions_of(engine: Engine, name: str, *, labelled: bool) -> Iterator[tuple[Any, Prediction]]:
-    """Each example of a file with its prediction."""
-    examples = engine.task.read(name, labelled=labelled)
-    return run_program(engine.predictor(), examples, device=engine.device)
+def predictions_of(
+    engine: Engine, name: str, *, labelled: bool, tell: Callable[[str], object] | None = None
+) -> Iterator[tuple[Any, Prediction]]:
+    """Each example of a file with its prediction; in the end `tell` hears how many were cut."""
+    task, num_examples = engine.task, 0
+    program = _Counting(task, engine.model, engine.tokenizer)
+    for found in run_program(program, task.read(name, labelled=labelled), device=engine.device):
+        num_examples += 1
+        yield found
+    if tell is not None:
+        for remark in say_cut(task, sum(program.num_cut), f"{num_examples:,} texts", "--set max_length=…"):
+            tell(remark)
+
+
+@dataclass(frozen=True)
+class _Counting(TaskProgram):
+    """Counts the examples that it cuts."""
+
+    num_cut: list[int] = field(default_factory=list)
+
+    def encode(self, inputs: Sequence[Any]) -> list[Item]:
+        """See `TaskProgram`."""
+        items = super().encode(inputs)
+        self.num_cut.append(self.task.count_cut(inputs, items, self.tokenizer))
+        return items
 
 
 def _line(prediction: Prediction, form: Form, *, first: bool) -> bytes:

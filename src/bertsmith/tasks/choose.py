@@ -18,7 +18,7 @@ from bertsmith.errors import InputError
 from bertsmith.model.packing import Ragged
 from bertsmith.tasks import scores
 from bertsmith.tasks.tables import NOWHERE, Column, Place, Row, read_rows
-from bertsmith.tasks.task import Criterion, Item, Prediction, Scores, Task, TaskBatch, say_texts_cut
+from bertsmith.tasks.task import Criterion, Item, Prediction, Scores, Task, TaskBatch, count_texts_cut
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -87,9 +87,9 @@ class Choose(Task[ChoiceExample]):
         sizes = ([len(ids) - 2 for ids in tokenizer.encode_ids([one.text, *one.choices])] for one in examples)
         return any(text + max(choices) > room for text, *choices in sizes)
 
-    def say_cut(self, examples: Sequence[ChoiceExample], items: Sequence[Item], tokenizer: Tokenizer) -> list[str]:
+    def count_cut(self, examples: Sequence[ChoiceExample], items: Sequence[Item], tokenizer: Tokenizer) -> int:
         """A question is one text."""
-        return say_texts_cut(self, examples, items, tokenizer, "--max-length")
+        return count_texts_cut(self, examples, items, tokenizer)
 
     def logits(self, model: nn.Module, batch: TaskBatch) -> torch.Tensor:
         """(G, C): the scores of a question's choices; -inf where it has fewer than others."""

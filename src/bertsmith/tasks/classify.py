@@ -17,7 +17,7 @@ from bertsmith.errors import ConfigError
 from bertsmith.model.heads import Classifier
 from bertsmith.tasks import scores
 from bertsmith.tasks.tables import NOWHERE, Place
-from bertsmith.tasks.task import Criterion, Item, Prediction, Scores, Task, TaskBatch, say_texts_cut
+from bertsmith.tasks.task import Criterion, Item, Prediction, Scores, Task, TaskBatch, count_texts_cut
 from bertsmith.tasks.texts import TextExample, TextOptions, encode_texts, is_cut, read_texts
 
 if TYPE_CHECKING:
@@ -49,6 +49,7 @@ class TextTask(Task[TextExample]):
 
     head = "classification"
     fields = ("text", "pair", "label")
+    against_cuts = "--max-length and --long"
     Options = TextOptions
     options: TextOptions
 
@@ -101,11 +102,9 @@ class TextTask(Task[TextExample]):
         """See `is_cut`."""
         return any(is_cut(example, tokenizer, self.options.max_length, self.options.long) for example in examples)
 
-    def say_cut(self, examples: Sequence[TextExample], items: Sequence[Item], tokenizer: Tokenizer) -> list[str]:
+    def count_cut(self, examples: Sequence[TextExample], items: Sequence[Item], tokenizer: Tokenizer) -> int:
         """Where `long` does not say how."""
-        if self.options.long.mode is not None:
-            return []
-        return say_texts_cut(self, examples, items, tokenizer, "--max-length and --long")
+        return 0 if self.options.long.mode is not None else count_texts_cut(self, examples, items, tokenizer)
 
     def check_alike(self, training: TextExample, other: TextExample) -> None:
         """Both have a second text, or none has."""

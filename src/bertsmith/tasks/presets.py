@@ -31,8 +31,9 @@ class Preset:
     second_dev: str | None = None  # another dev file, that GLUE's table has besides
 
     def find(self, folder: Path) -> tuple[Path, Path]:
-        """Its train and dev file in a folder; also where they are there as another kind of file."""
-        train, dev = (_find(folder / name) for name in self.files)
+        """Its train and dev file in a folder, or in its own folder there; also as another kind of file."""
+        own = folder / self.folder
+        train, dev = (_find((own if own.is_dir() else folder) / name) for name in self.files)
         return train, dev
 
     def find_second(self, folder: Path) -> Path | None:
@@ -42,8 +43,9 @@ class Preset:
 
 
 def _find(path: Path) -> Path:
-    others = (path.with_suffix(suffix) for suffix in SUFFIXES)
-    return next((file for file in (path, *others) if file.is_file()), path)
+    stems = ("dev", "valid", "validation") if path.stem == "dev" else (path.stem,)
+    named = [path.with_stem(stem).with_suffix(suffix) for stem in stems for suffix in (path.suffix, *SUFFIXES)]
+    return next((file for file in named if file.is_file()), path)
 
 
 def _texts(*columns: str | int, **more: Any) -> dict[str, Any]:

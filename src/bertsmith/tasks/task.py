@@ -45,10 +45,11 @@ __all__ = [
     "Task",
     "TaskBatch",
     "TaskOptions",
+    "count_texts_cut",
     "packed_ids",
     "packed_texts",
+    "say_cut",
     "say_left_out",
-    "say_texts_cut",
 ]
 
 Prediction = dict[str, Any]
@@ -139,6 +140,7 @@ class Task(ABC, Generic[Example]):
     Options: ClassVar[type[TaskOptions]] = TaskOptions
     num_outputs: ClassVar[int | None] = None  # where it is not the number of labels
     smooths: ClassVar[bool] = True  # whether its loss knows `Criterion.smoothing`
+    against_cuts: ClassVar[str] = "--max-length"  # what can be said in training where texts are too long
 
     def __init__(self, options: TaskOptions, labels: Sequence[str] = ()) -> None:
         self.options = options
@@ -208,10 +210,10 @@ class Task(ABC, Generic[Example]):
         del examples, tokenizer
         return False
 
-    def say_cut(self, examples: Sequence[Example], items: Sequence[Item], tokenizer: Tokenizer) -> list[str]:
-        """A sentence, where examples are cut and nobody has said how; `items` are what `encode` made of them."""
+    def count_cut(self, examples: Sequence[Example], items: Sequence[Item], tokenizer: Tokenizer) -> int:
+        """How many examples are cut though nobody has said how; `items` are what `encode` made of them."""
         del examples, items, tokenizer
-        return []
+        return 0
 
     def check_alike(self, training: Example, other: Example) -> None:
         """Refuse an example of another file that is not made as one of training's is."""
@@ -279,15 +281,22 @@ def say_left_out(task: Task[Any], name: str | None, rows: int | None = None) -> 
     return [f"{name}: {count:,} rows are left out: broken, or labelled -"] if count else []
 
 
-def say_texts_cut(
-    task: Task[Any], examples: Sequence[Any], items: Sequence[Item], tokenizer: Tokenizer, remedy: str
-) -> list[str]:
-    """A sentence, where some of the examples, an item each, are cut. Only what fills a sequence can have been."""
+def count_texts_cut(task: Task[Any], examples: Sequence[Any], items: Sequence[Item], tokenizer: Tokenizer) -> int:
+    """How many of the examples, an item each, are cut. Only what fills a sequence can have been."""
     most = task.options.max_length
     full = [one for one, item in zip(examples, items, strict=True) if max(map(len, item.ids)) >= most]
-    count = sum(task.cuts([one], tokenizer) for one in full)
-    texts = f"{count:,} of {len(examples):,} training texts are longer than {most} pieces, and are cut"
-    return [f"{texts}; see {remedy}"] if count else []
+    return sum(task.cuts([one], tokenizer) for one in full)
+
+
+def say_cut(task: Task[Any], count: int, texts: str, remedy: str) -> list[str]:
+    """A sentence, where so many of some texts are cut.
+
+    >>> from bertsmith.tasks.classify import Classify
+    >>> say_cut(Classify.of({}), 2, "40 texts", "--max-length")
+    ['2 of 40 texts are longer than 128 pieces, and are cut; see --max-length']
+    """
+    longer = f"{count:,} of {texts} are longer than {task.options.max_length} pieces, and are cut"
+    return [f"{longer}; see {remedy}"] if count else []
 
 
 def packed_ids(tokenizer: Tokenizer, *parts: Sequence[int] | np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -166,6 +166,17 @@ def test_entities_of_running_text(run, tmp_path):
     assert json.loads(out.splitlines()[1]) == {"text": "", "tags": [], "entities": []}
 
 
+def test_how_many_texts_are_cut_is_said_in_training_and_later(run, tmp_path):
+    write_table(tmp_path / "a.tsv", ("text", "label"), [("in " * 20, "x"), ("in in", "y"), ("in " * 12, "y")])
+    code, _, err = run(f"{BEGIN} --dev a.tsv --epochs 1 --max-length 14")
+    assert code == 0
+    assert "1 of 3 training texts are longer than 14 pieces, and are cut; see --max-length and --long\n" in err
+    said = "bertsmith: 1 of 3 texts are longer than 14 pieces, and are cut; see --set max_length=…\n"
+    for verb in ("evaluate run --data", "predict run --input"):
+        assert run(f"{verb} a.tsv")[2] == said
+        assert run(f"{verb} a.tsv --set max_length=22")[2] == ""
+
+
 @pytest.mark.parametrize(
     ("mode", "pool", "head"),
     [("head", None, None), ("tail", None, None), ("head+tail", None, None), ("head+tail", None, 5),

@@ -1,0 +1,169 @@
+"""What `tag` reads: words with tags, running text with spans of characters, and what is refused of both."""
+
+from __future__ import annotations
+
+import pytest
+
+from bertsmith.errors import DataError
+from bertsmith.tasks.tag import Tag
+from finetuning.small_tasks import write_json_lines, write_lines
+
+
+def task_of(**options):
+    return Tag.of(options, ("O", "B-PER", "I-PER", "B-LOC"))
+
+
+@pytest.mark.parametrize(
+    ("row", "what"),
+    [
+        ({"tokens": ["a"], "tags": ["O", "O"]}, "1 words and 2 tags; correct or remove the row"),
+        ({"tokens": [], "tags": []}, "no words, or an empty one; correct or remove the row"),
+        ({"tokens": ["a", ""], "tags": ["O", "O"]}, "no words, or an empty one"),
+        ({"tokens": "a b", "tags": ["O", "O"]}, "expected lists of words and of tags as text, found 'a b'"),
+        ({"tokens": ["a"], "tags": [3]}, "expected lists of words and of tags as text, found [3]"),
+        ({"tokens": ["a"], "tags": None}, "expected lists of words and of tags as text, found None"),
+        ({"tokens": ["a"], "tags": ["NN"]}, "'NN' is not a tag (O, B-NAME, I-NAME and the like)"),
+        ({"tokens": ["a"]}, "no column 'tags'; there are tokens"),
+        ({"text": "a"}, "no column 'tokens'; there are text"),
+    ],
+)
+def test_a_broken_row_is_refused_with_file_and_line(tmp_path, row, what):
+    path = write_json_lines(tmp_path / "a.jsonl", [{"tokens": ["a"], "tags": ["O"]}, row])
+    with pytest.raises(DataError) as refusal:
+        list(task_of().read(str(path)))
+    assert str(refusal.value).startswith(f"{path}, line 2: {what}")
+
+
+def test_prediction_does_not_look_at_tags(tmp_path):
+    path = write_json_lines(tmp_path / "a.jsonl", [{"tokens": ["a"], "tags": ["NN"]}, {"tokens": ["b"], "tags": 3}])
+    assert [example.tags for example in task_of().read(str(path), labelled=False)] == [None, None]
+    words = write_lines(tmp_path / "a.txt", ["anna ?", "lives ?"])
+    assert [example.words for example in task_of().read(str(words), labelled=False)] == [("anna", "lives")]
+
+
+@pytest.mark.parametrize("line", ["anna lives in paris", "Boris was.", "a\tgood\triver"])
+def test_running_text_is_not_taken_for_words(tmp_path, line):
+    """With as many words a line it would look like columns, and all but the first would be lost."""
+    path = write_lines(tmp_path / "a.txt", [line, line])
+    with pytest.raises(
+        DataError, match=r"a\.txt, line 1: .* is more than a word and its tag; running text goes into J"
+    ):
+        list(task_of().read(str(path), labelled=False))
+    tagged = write_lines(tmp_path / "b.txt", ["anna NNP B-PER", "lives VB O"])
+    assert [example.words for example in task_of().read(str(tagged), labelled=False)] == [("anna", "lives")]
+    plain = write_lines(tmp_path / "c.txt", ["anna noun", "lives verb"])
+    assert [each.words for each in task_of(plain=True).read(str(plain), labelled=False)] == [("anna", "lives")]
+
+
+def test_conll_columns_in_a_tsv_file_are_read_where_they_are_named(tmp_path):
+    path = write_lines(tmp_path / "a.tsv", ["anna\tB-PER", "lives\tO", "", "rome\tB-LOC"])
+    found = list(task_of(columns={"word": 1, "tag": 2}).read(str(path)))
+    assert [(each.words, each.tags) for each in found] == [(("anna", "lives"), ("B-PER", "O")), (("rome",), ("B-LOC",))]
+
+
+WORDS = [
+    ("cafe\u0301 was", ["cafe\u0301", "was"]),
+    ("दिल्ली में", ["दिल्ली", "में"]),
+    ("שָׁלוֹם עולם", ["שָׁלוֹם", "עולם"]),
+    ("می\u200cخواهم", ["می\u200cخواهم"]),
+    ("北京a好", ["北", "京", "a", "好"]),
+    ("\U00020000\U00020001a", ["\U00020000", "\U00020001", "a"]),
+    ("a, (b)", ["a", ",", "(", "b", ")"]),
+    ("go \U0001f468\u200d\U0001f469 on", ["go", "\U0001f468\u200d", "\U0001f469", "on"]),
+    ("\u2764\ufe0f b", ["\u2764\ufe0f", "b"]),
+    (" \u0301 a", ["\u0301", "a"]),
+]
+
+
+@pytest.mark.parametrize(("text", "words"), WORDS)
+def test_words_of_running_text_keep_their_marks(text, words):
+    found = task_of().example(text)
+    assert list(found.words) == words
+    assert [text[start:end] for start, end in found.offsets] == words
+
+
+@pytest.mark.parametrize(
+    ("spans", "what"),
+    [({"PER": {"boris": [[0, 3]]}}, "the entity 'boris' is not from 0 to 4, where 'anna' is: it is not in the text"),
+     ([{"start": 0, "end": 4, "label": "LOC", "text": "paris"}],
+      "the entity 'paris' is not from 0 to 4, where 'anna' is: it stands at 14"),
+     ([{"start": 0, "end": 4, "label": "PER", "text": 7}], "the entity 7 is not from 0 to 4")],
+)  # fmt: skip
+def test_an_entity_that_is_not_where_it_says_is_refused(tmp_path, spans, what):
+    text = "anna lives in paris"
+    sound = {"text": text, "entities": [{"start": 14, "end": 19, "label": "LOC", "text": "paris"}]}
+    path = write_json_lines(tmp_path / "a.jsonl", [sound, {"text": text, "entities": spans}])
+    with pytest.raises(DataError, match=r"a\.jsonl, line 2: " + what):
+        list(task_of().read(str(path)))
+
+
+def test_running_text_by_characters_where_the_training_file_had_it_so():
+    text = "他2005年加入 IBM。"
+    assert Tag.of({}).example(text).words == ("他", "2005", "年", "加", "入", "IBM", "。")
+    found = Tag.of({"characters": True}).example(text)
+    assert found.words == tuple(text.replace(" ", ""))
+    assert [text[start:end] for start, end in found.offsets] == list(found.words)
+
+
+def test_rows_of_a_table_are_of_the_document_that_they_name(tmp_path):
+    rows = [{"tokens": ["a"], "tags": ["O"], "document": name} for name in ("x", "x", "7", 7)]
+    path = write_json_lines(tmp_path / "a.jsonl", [*rows, *({"tokens": ["a"], "tags": ["O"]} for _ in range(2))])
+    found = [example.document for example in task_of().read(str(path))]
+    assert found == [0, 0, 1, 1, 2, 3]
+
+
+MARIE = "Marie Curie, born in 華沙."
+SPANS = [
+    [{"start": 0, "end": 11, "label": "PER"}, {"start": 21, "end": 23, "label": "LOC"}],
+    [[21, 23, "LOC"], [0, 11, "PER"], [0, 11, "PER"]],
+    {"PER": {"Marie Curie": [[0, 10]]}, "LOC": {"華沙": [[21, 22]]}},
+]
+
+
+@pytest.mark.parametrize("spans", SPANS)
+def test_running_text_with_spans_of_characters_becomes_words_with_tags(tmp_path, spans):
+    """As our own predictions have them, as labelling tools write them, and as CLUE does; in any order, one twice."""
+    path = write_json_lines(tmp_path / "a.jsonl", [{"text": MARIE, "label": spans}])
+    (example,) = Tag.of({}).read(str(path))
+    assert example.words == ("Marie", "Curie", ",", "born", "in", "華", "沙", ".")
+    assert example.tags == ("B-PER", "I-PER", "O", "O", "O", "B-LOC", "I-LOC", "O")
+    (example,) = Tag.of({"characters": True}).read(str(path))
+    assert "".join(example.words) == MARIE.replace(" ", "")
+    assert example.tags[:11] == ("B-PER", *["I-PER"] * 9, "O")
+
+
+@pytest.mark.parametrize(
+    ("spans", "what"),
+    [
+        ([[0, 8, "PER"]], "'Marie Cu' (0–8) begins or ends inside a word; correct it, or take the text by characters"),
+        ([[0, 11, "PER"], [6, 11, "ORG"]], "'Curie' (6–11) shares words with another"),
+        ([[0, 99, "PER"]], "from 0 to 99 is not in a text of 24 characters"),
+        ([[-1, 3, "PER"]], "from -1 to 3 is not in a text"),
+        ([[3, 3, "PER"]], "from 3 to 3 is not in a text"),
+        ([[True, 5, "PER"]], "from True to 5 is not in a text"),
+        ([[0, 5, ""]], "the entity 'Marie' has the label ''; expected a name"),
+        ([[0, 5, 7]], "the entity 'Marie' has the label 7; expected a name"),
+        ([[0, 5]], "expected entities as [[START, END, LABEL], …] in the column 'entities', found [0, 5]"),
+        ("PER", "expected entities as [[START, END, LABEL], …] in the column 'entities', found 'PER'"),
+        ({"PER": [[0, 10]]}, "expected entities as LABEL: TEXT: [[FIRST, LAST], …]"),
+        ({"PER": {"Marie": [["0", 10]]}}, "from '0' to 11 is not in a text"),
+    ],
+)
+def test_a_span_that_cannot_be_is_refused_with_its_line(tmp_path, spans, what):
+    path = write_json_lines(tmp_path / "a.jsonl", [{"text": MARIE, "entities": []}, {"text": MARIE, "entities": spans}])
+    with pytest.raises(DataError) as refusal:
+        list(Tag.of({}).read(str(path)))
+    assert str(refusal.value).startswith(f"{path}, line 2: ")
+    assert what in str(refusal.value)
+
+
+def test_rows_of_a_labelling_tool_with_tokens_of_its_own_are_read_by_their_spans(tmp_path):
+    row = {
+        "text": "Marie lives",
+        "tokens": [{"text": "Marie", "start": 0, "end": 5, "id": 0}],
+        "spans": [{"start": 0, "end": 5, "token_start": 0, "label": "PER"}],
+    }
+    (example,) = Tag.of({}).read(str(write_json_lines(tmp_path / "a.jsonl", [row])))
+    assert (example.words, example.tags) == (("Marie", "lives"), ("B-PER", "O"))
+    (unlabelled,) = Tag.of({}).read(str(tmp_path / "a.jsonl"), labelled=False)
+    assert (unlabelled.words, unlabelled.tags) == (("Marie", "lives"), None)
