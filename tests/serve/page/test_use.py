@@ -115,6 +115,23 @@ def test_examples_are_in_a_language_that_the_model_reads(visit, engines):
     expect(panel.locator(".left .look").nth(1)).to_have_text("the")
 
 
+def test_an_example_never_comes_between_a_reader_and_the_field(visit):
+    """Its language is asked of the server first; whoever is in the field by then may have begun to write."""
+    held: list[Route] = []
+    visit.page.route("**/tokenize", lambda route: held.append(route))
+    with visit.page.expect_request("**/tokenize"):
+        panel = visit.open("fill", "filler")
+    text = panel.get_by_label("Text", exact=True)
+    text.focus()
+    visit.page.route("**/tokenize", lambda route: route.continue_())
+    for route in held:
+        route.continue_()
+    expect(panel.get_by_role("status")).to_have_text("Write something first.")
+    expect(text).to_have_value("")
+    text.press_sequentially("the river")
+    expect(text).to_have_value("the river")
+
+
 def brightness(page: Page) -> float:
     colour = page.evaluate("getComputedStyle(document.body).backgroundColor")
     return sum(map(int, re.findall(r"\d+", colour)[:3])) / 3

@@ -95,12 +95,13 @@ export class Panel {
     if (this.model === model && !this.answered && !this.controller) await this.run();
   }
 
-  /** Examples go only into fields that hold the last one still, or nothing. */
+  /** Examples go only into fields that hold the last one still, or nothing, and never where somebody is writing. */
   async fillExamples(model) {
     const texts = await examplesFor(model);
     if (this.model !== model) return;
     const fields = [...this.fields.values()];
-    if (fields.every(({ control, given }) => control.value === given)) {
+    const untouched = ({ control, given }) => control.value === given && control !== document.activeElement;
+    if (fields.every(untouched)) {
       for (const field of fields) {
         const text = field.example(texts, model);
         if (text === field.given) continue;
