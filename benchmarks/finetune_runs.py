@@ -41,7 +41,8 @@ ROOT = Path(__file__).resolve().parent.parent
 TASKS = ROOT.parent / "shared" / "data" / "tasks"
 RUNS = ROOT / "runs" / "finetune"  # where runs are made, and go on if they were stopped
 KEPT = Kept(harness.RESULTS / "finetune-runs.jsonl")
-_REHEARSED, _WARM_UP = 28, 4  # steps by which the time of a run is told
+_WARM_UP, _FEWEST, _MOST = 4, 6, 24  # steps by which the time of a run is told, after those that warm up:
+_LONG_ENOUGH = 60.0  # seconds, after which the fewest are enough
 _AT_LEAST = {"mrpc": 5}  # seeds, where they differ by more than settings do
 
 
@@ -245,11 +246,13 @@ def minutes(case: Case) -> float:
     if found is None:
         print(key, flush=True)
         run = FinetuningRun(case.request(0), RUNS / "none", World(), Observer())
-        loop, progress, records = run.make_loop(run.total), Progress(), []
-        for _ in range(min(run.total, _REHEARSED)):
+        loop, progress, timed = run.make_loop(run.total), Progress(), []
+        for step in range(min(run.total, _WARM_UP + _MOST)):
             progress, record = loop.take_step(progress)
-            records.append(record)
-        timed = records[_WARM_UP:] or records
+            if step >= _WARM_UP:
+                timed.append(record)
+            if len(timed) >= _FEWEST and sum(each.seconds for each in timed) > _LONG_ENOUGH:
+                break
         a_token = statistics.median(record.seconds / record.counts["tokens"] for record in timed)
         tokens = run.settings.epochs * sum(item.num_tokens for item in run.train_split.items)
         found = {**circumstances(), "steps": len(timed), "seconds": a_token * tokens}
@@ -276,9 +279,9 @@ def page(name: str, title: str, about: str, lines: Sequence[str], cases: Sequenc
     tail = [
         "",
         f"Runs of {dates[0]}{'' if len(dates) == 1 else f' to {dates[-1]}'}. {COST[1]}: training on two threads, "
-        f"without evaluations, by the speed of {_REHEARSED - _WARM_UP} steps, and the matrix products that it needs, "
-        "forward and backward. Most runs were made two at a time, with a thread each. Peak of this machine in float32 "
-        f"when the page was made: {peak}.",
+        f"without evaluations, by the speed of {_MOST} steps, or fewer where those are a minute, and the matrix "
+        "products that it needs, forward and backward. Most runs were made two at a time, with a thread each. Peak of "
+        f"this machine in float32 when the page was made: {peak}.",
         "",
         harness.versions("transformers", "accelerate", "seqeval"),
     ]
