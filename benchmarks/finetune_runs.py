@@ -220,9 +220,12 @@ def number_of_seeds(cases: Sequence[Case], options: Any) -> int:
 
 
 def jobs_of(options: Any, *groups: Sequence[Case]) -> list[Job]:
-    """Every seed of every case, the longest first; cases of a group are compared with each other and have as many."""
+    """Every seed of every case, one seed of all before the next, the longest first.
+
+    Cases of a group are compared with each other and have as many.
+    """
     jobs = [Job(case, seed) for group in groups for case in group for seed in range(number_of_seeds(group, options))]
-    return sorted(jobs, key=lambda job: -minutes(job.case))
+    return sorted(jobs, key=lambda job: (job.seed, -minutes(job.case)))
 
 
 def several(case: Case, options: Any, of: str = "scores", beside: Sequence[Case] = ()) -> list[dict[str, float]]:
