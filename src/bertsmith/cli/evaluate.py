@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 from cyclopts import Parameter
@@ -19,6 +20,7 @@ def evaluate(
     columns: Annotated[list[str] | None, Parameter(name="--column", negative="")] = None,
     changes: Annotated[list[str] | None, Parameter(name="--set", negative="")] = None,
     int8: Annotated[bool, Parameter(negative="")] = False,
+    report: Path | None = None,
     as_json: Annotated[bool, Parameter(name="--json", negative="")] = False,
 ) -> None:
     """Score a fine-tuned model on a file that tells what is right.
@@ -35,6 +37,8 @@ def evaluate(
         One option of the task, NAME=VALUE, as in --set max_length=256; again for more.
     int8
         Compute in eight bits, on a CPU; shows what that costs.
+    report
+        Write a page too: what is taken for what, scores by class, calibration, the worst mistakes with their text.
     as_json
         Print the scores as JSON, from 0 to 1.
     """
@@ -45,7 +49,13 @@ def evaluate(
         note_on_int8()
     with progress_bar("evaluating") as progress:
         scores = job(
-            model, data=data, options=options, int8=int8, progress=lambda done: progress(done, None), tell=print_note
+            model,
+            data=data,
+            options=options,
+            int8=int8,
+            report=report,
+            progress=lambda done: progress(done, None),
+            tell=print_note,
         )
     if as_json:
         print_json(scores)

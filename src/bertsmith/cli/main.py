@@ -45,7 +45,7 @@ VERBS = {
     ),
     "evaluate": (
         "Score a fine-tuned model on a file that tells what is right.",
-        "bertsmith evaluate run/ --data test.tsv",
+        "bertsmith evaluate run/ --data test.tsv --report test.html",
     ),
     "fill": (
         "Say what stands at each [MASK] of a text.",

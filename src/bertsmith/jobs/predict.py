@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from bertsmith.tasks.task import Item, Prediction
 
-__all__ = ["Form", "open_task", "predict", "predictions_of"]
+__all__ = ["Form", "check_output", "open_task", "predict", "predictions_of"]
 
 Form = Literal["jsonl", "tsv"]
 
@@ -44,12 +44,8 @@ def predict(
 
     `progress` is told of each, and `tell` is given what a person should know besides, in sentences.
     """
-    if output is not None and not output.absolute().parent.is_dir():
-        raise InputError(f"{output}: the folder {output.parent} does not exist")
-    if output is not None and output.is_dir():
-        raise InputError(f"{output}: is a folder; name a file")
     if output is not None:
-        refuse_same(input, output)
+        check_output(output, input)
     ready = open_task(model, options, int8=int8)
     count = 0
 
@@ -68,6 +64,15 @@ def predict(
     else:
         write_whole(output, write)
     return count
+
+
+def check_output(output: Path, given: str) -> None:
+    """Refuse a file that cannot be written, or would be written over the one that is read, before any work is done."""
+    if not output.absolute().parent.is_dir():
+        raise InputError(f"{output}: the folder {output.parent} does not exist")
+    if output.is_dir():
+        raise InputError(f"{output}: is a folder; name a file")
+    refuse_same(given, output)
 
 
 def open_task(name: str, options: Mapping[str, Any] | None = None, *, int8: bool = False) -> Engine:

@@ -160,7 +160,7 @@ def text_columns(examples: Sequence[TextExample]) -> tuple[list[str], list[list[
 def _mistakes(num_wrong: int, num_all: int, header: Sequence[str], rows: Sequence[Sequence[str]]) -> Html:
     if not num_wrong:
         return paragraph("None: all are right.")
-    summary = paragraph(f"{count_wrong(num_wrong, num_all, 'are wrong')} Lines are those of the dev file.")
+    summary = paragraph(f"{count_wrong(num_wrong, num_all, 'are wrong')} Lines are those of the file.")
     return Html(summary + table(header, rows, "Most confident mistakes"))
 
 
@@ -190,7 +190,7 @@ def show_choices(dev: Dev[ChoiceExample, Chosen]) -> View:
     wrong = [pair for pair, hit in zip(dev.pairs(), right, strict=True) if not hit]
     wrong.sort(key=lambda pair: -pair[1].score)
     accuracy = f"{sum(right):,} of {len(right):,} are right: an accuracy of {sum(right) / len(right):.1%}."
-    count = paragraph(f"{count_wrong(len(wrong), len(right), 'are wrong')} Lines are those of the dev file.")
+    count = paragraph(f"{count_wrong(len(wrong), len(right), 'are wrong')} Lines are those of the file.")
     listed = "".join(_choices(*pair) for pair in wrong[:MAX_MISTAKES])
     mistakes = Html(f'{count}<ol class="examples">{listed}</ol>') if wrong else paragraph("None: all are right.")
     return View(

@@ -1,7 +1,7 @@
-"""The dev file of a fine-tuning run beside what the kept model says of it.
+"""A file that tells what is right beside what a model says of it: a run's dev file, or one that was just evaluated.
 
-Predictions are checked for their shape, and the file for being the one that they were made from: as long, with the same
-texts where predictions have them, and with the same scores.
+Predictions that a run has kept are checked for their shape, and the dev file for being the one that they were made
+from: as long, with the same texts where predictions have them, and with the same scores.
 """
 
 from __future__ import annotations
@@ -19,9 +19,11 @@ from bertsmith.tasks.classify import Classify
 from bertsmith.tasks.kinds import make_task
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from bertsmith.finetuning.request import Request
     from bertsmith.report.page import Html
-    from bertsmith.tasks.task import Task
+    from bertsmith.tasks.task import Prediction, Task
 
 __all__ = [
     "PREDICTIONS_FILE",
@@ -34,6 +36,7 @@ __all__ = [
     "Valued",
     "View",
     "is_newer",
+    "judge",
     "load_dev",
 ]
 
@@ -132,12 +135,17 @@ class View:
     plots: dict[str, bytes] = field(default_factory=dict)
 
 
+def judge(task: Task[Any], examples: Sequence[Any], predictions: Sequence[Prediction]) -> Dev[Any, Any]:
+    """Examples with what was predicted of them just now."""
+    shape = _shape_of(task)
+    return Dev(task, list(examples), [shape.model_validate(prediction) for prediction in predictions])
+
+
 def load_dev(run: Path, request: Request) -> Dev[Any, Any]:
     """Read both; an error says why they cannot be shown together."""
     name = str(request.dev)
     task = make_task(request.kind, request.options)
-    severally = isinstance(task, Classify) and task.options.multilabel
-    predictions = _read_predictions(run / PREDICTIONS_FILE, Labelled if severally else _SHAPES[task.kind])
+    predictions = _read_predictions(run / PREDICTIONS_FILE, _shape_of(task))
     if isinstance(task, Classify):
         task = task.with_labels(list(predictions[0].scores))  # type: ignore[attr-defined]
     examples = list(task.read(name))
@@ -158,6 +166,11 @@ def load_dev(run: Path, request: Request) -> Dev[Any, Any]:
 def is_newer(name: str, run: Path) -> bool:
     """Whether the dev file was written after the predictions."""
     return Path(name).stat().st_mtime > (run / PREDICTIONS_FILE).stat().st_mtime
+
+
+def _shape_of(task: Task[Any]) -> type[_Found]:
+    severally = isinstance(task, Classify) and task.options.multilabel
+    return Labelled if severally else _SHAPES[task.kind]
 
 
 def _read_predictions(path: Path, shape: type[_Found]) -> list[_Found]:

@@ -34,7 +34,7 @@ def show_entities(dev: Dev[TaggedText, Tagged]) -> View:
         f"Precision {scores.precision:.1%}, recall {scores.recall:.1%}, F1 {scores.f1:.1%}; "
         f"{scores.token_accuracy:.1%} of the words have the right tag."
     )
-    count = f"{count_wrong(len(wrong), len(found), 'sentences have mistakes in them')} Lines are those of the dev file."
+    count = f"{count_wrong(len(wrong), len(found), 'sentences have mistakes in them')} Lines are those of the file."
     listed = "".join(_sentence(*each) for each in wrong[:MAX_MISTAKES])
     return View(
         [

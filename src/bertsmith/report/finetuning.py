@@ -9,16 +9,14 @@ from typing import TYPE_CHECKING, Any
 from bertsmith.config import read_json
 from bertsmith.errors import BertsmithError
 from bertsmith.finetuning.request import read_request
-from bertsmith.report.answers import show_answers
-from bertsmith.report.classes import show_choices, show_classes
 from bertsmith.report.dev import PREDICTIONS_FILE, View, is_newer, load_dev
-from bertsmith.report.entities import show_entities
+from bertsmith.report.evaluation import show_predictions
 from bertsmith.report.facts import Facts, count_examples, show_data
 from bertsmith.report.figures import best_of, find_evaluations, name_score, read_scores, score_names, show_score
-from bertsmith.report.numbers import show_numbers
 from bertsmith.report.page import Html, paragraph, section, table
 from bertsmith.report.plots import BLUE, GREEN, ORANGE, PURPLE, RED, Curve
 from bertsmith.report.runs import (
+    REPORT_FILE,
     TRAINING_PLOTS,
     read_entries,
     show_curves,
@@ -32,23 +30,15 @@ from bertsmith.tasks.kinds import make_task
 from bertsmith.train.request import CONFIG_FILE
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from bertsmith.finetuning.request import Request
-    from bertsmith.report.dev import Dev
     from bertsmith.report.figures import Evaluation
     from bertsmith.report.runs import Plot
     from bertsmith.tasks.task import Task
 
 __all__ = ["write_report"]
 
-_VIEWS: dict[str, Callable[[Dev[Any, Any]], View]] = {
-    "classify": show_classes,
-    "regress": show_numbers,
-    "choose": show_choices,
-    "tag": show_entities,
-    "answer": show_answers,
-}
 _LOSS: Plot = ("Loss", "loss", [Curve("train", "loss", "train", BLUE), Curve("eval", "loss", "dev", ORANGE, "s")])
 _STYLES = [(GREEN, "o"), (RED, "s"), (BLUE, "^"), (ORANGE, "D"), (PURPLE, "v")]
 
@@ -77,7 +67,7 @@ def write_report(run: Path) -> Path:
         *_best(task.options.metric, evaluations),
         *(["not finished"] if kept is None else []),
     ]
-    return write_page(run, f"Fine-tuning: {run.resolve().name}", "; ".join(lead), sections)
+    return write_page(run / REPORT_FILE, f"Fine-tuning: {run.resolve().name}", "; ".join(lead), sections)
 
 
 def _name(request: Request) -> str:
@@ -139,8 +129,7 @@ def _show_dev(run: Path, request: Request) -> View:
     if not (run / PREDICTIONS_FILE).is_file():
         return View([section(heading, paragraph("None yet: they are made at the end of the run."))])
     try:
-        dev = load_dev(run, request)
-        view = _VIEWS[request.kind](dev)
+        view = show_predictions(load_dev(run, request))
     except BertsmithError as error:
         return View([section(heading, paragraph(str(error)))])
     if is_newer(request.dev, run):

@@ -41,7 +41,7 @@ def show_numbers(dev: Dev[TextExample, Valued]) -> View:
             ),
             section(
                 "Largest errors",
-                paragraph("Lines are those of the dev file."),
+                paragraph("Lines are those of the file."),
                 table([*header, "gold", "predicted", "error"], rows, "Largest errors"),
             ),
         ],

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections import Counter, defaultdict
 from pathlib import Path
 
 import pytest
 
-from cli.finetune.lines import QUICK, SLOW, write_reviews
+from cli.finetune.lines import BEGIN, QUICK, SLOW, write_reviews
 from finetuning.small_tasks import questions, read_json_lines, tagged, write_all_kinds
 from report.pages import Page, check_alone
 
@@ -90,3 +91,40 @@ def test_the_report_of_tags_and_answers_marks_them_in_their_text(run, monkeypatc
         assert rows["none"][table[0].index("none") - 1] == sum(not gold and not each["answer"] for gold, each in
                                                                zip(golds, said, strict=True))  # fmt: skip
     assert wrong
+
+
+KINDS = ["classify", "pairs", "multilabel", "regress", "choose", "tag", "answer", "unanswerable"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_evaluation_has_a_page_of_its_own(run, monkeypatch, kind):
+    """On the run's own dev file it shows what the run's report does; the scores are those that are printed."""
+    monkeypatch.delitem(sys.modules, "bertsmith.report.finetuning")
+    asked = " ".join(write_all_kinds(Path())[kind])
+    file = asked.split()[-1]
+    code, _, err = run(f"finetune MODEL {asked} --dev {file} --output run --epochs 1 {SLOW}")
+    assert code == 0, err
+    code, out, err = run(f"evaluate run --data {file} --report page.html --json")
+    assert code == 0, err
+    scores = json.loads(out)
+    whole, own = (Page(Path(name).read_text(encoding="utf-8")) for name in ("run/report.html", "page.html"))
+    assert len(own.tables.pop("Scores")) == 1 + len(scores)
+    assert f"{len(read_json_lines(Path('run/predictions.jsonl')))} examples of {file}" in own.line
+    assert own.tables == {name: whole.tables[name] for name in own.tables}
+    shown = own.line.split("Scores", 1)[1]
+    begin = {"regress": "Gold and predicted", "multilabel": "Classes", "choose": "Choices", "tag": "Entities",
+             "answer": "Most confident mistakes", "unanswerable": "Answered or not"}  # fmt: skip
+    begin = begin.get(kind, "What is taken for what")
+    assert shown[shown.index(begin) :] in whole.line
+    assert own.images == whole.images[len(whole.images) - len(own.images) :]
+
+
+def test_a_page_that_cannot_be_written_is_refused_before_any_work(run):
+    write_reviews()
+    code, _, err = run(f"{BEGIN} --epochs 1 {QUICK}")
+    assert code == 0, err
+    for name, what in [("none/a.html", "the folder none does not exist"), ("run", "is a folder; name a file"),
+                       ("a.tsv", "is the input itself and would be replaced")]:  # fmt: skip
+        code, out, err = run(f"evaluate run --data a.tsv --report {name}")
+        assert (code, out) == (2, "")
+        assert f"{name}: {what}" in err
