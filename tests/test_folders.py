@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 from safetensors import SafetensorError
 
 from bertsmith.errors import BertsmithError
-from bertsmith.folders import naming_full_disks, new_folder, remove_unfinished, write_whole
+from bertsmith.folders import naming_full_disks, new_folder, remove_unfinished, write_named, write_whole
 
 TOO_LARGE = """
 import resource, signal, sys
@@ -77,3 +78,21 @@ def test_only_what_was_being_written_is_removed(tmp_path):
     (tmp_path / ".model.x9" / "weights").touch()
     remove_unfinished(tmp_path, "config.json", "model")
     assert sorted(path.name for path in tmp_path.iterdir()) == [".config.json", ".other", "config.json"]
+
+
+def test_a_name_that_a_person_gave_stays_what_it_is(tmp_path):
+    """A link leads to its file, a pipe stays a pipe: /dev/null must not become a file."""
+    (tmp_path / "elsewhere").mkdir()
+    link, pipe = tmp_path / "link", tmp_path / "pipe"
+    link.symlink_to(tmp_path / "elsewhere" / "file")
+    for content in (b"first", b"second"):
+        write_named(link, lambda file, content=content: file.write(content))
+    assert link.is_symlink()
+    assert (tmp_path / "elsewhere" / "file").read_bytes() == b"second"
+    os.mkfifo(pipe)
+    with ThreadPoolExecutor(1) as pool:
+        read = pool.submit(pipe.read_bytes)
+        write_named(pipe, lambda file: file.write(b"whole"))
+        assert read.result(10) == b"whole"
+    assert pipe.is_fifo()
+    assert sorted(path.name for path in tmp_path.rglob("*")) == ["elsewhere", "file", "link", "pipe"]

@@ -26,6 +26,7 @@ __all__ = [
     "refuse_file",
     "refuse_same",
     "remove_unfinished",
+    "write_named",
     "write_whole",
 ]
 
@@ -83,6 +84,15 @@ def write_whole(path: Path, write: Callable[[BinaryIO], object]) -> None:
     except BaseException:
         aside.unlink(missing_ok=True)
         raise
+
+
+def write_named(path: Path, write: Callable[[BinaryIO], object]) -> None:
+    """The same for a name that a person gave: a link is followed; a device or a pipe is written to, not replaced."""
+    if path.exists() and not path.is_file():
+        with path.open("wb") as file:
+            write(file)
+    else:
+        write_whole(path.resolve(), write)
 
 
 def remove_unfinished(folder: Path, *names: str) -> None:

@@ -7,6 +7,7 @@ import torch
 
 from bertsmith.bundle.fitting import split_names
 from bertsmith.errors import InputError
+from bertsmith.model import heads
 from bertsmith.model import losses as loss_module
 from bertsmith.model.losses import classification_loss, span_loss, tied_cross_entropy
 from twins import TINY, mixed_batch, padded, random_model, relative_error, their_twin, unpadded
@@ -185,3 +186,24 @@ def test_one_batch_is_learnt_by_heart(kind):
     model.eval()
     for before, after in zip(first, losses(), strict=True):
         assert after.item() < before / 2
+
+
+@pytest.mark.parametrize("at_once", [1, 7, 20])
+def test_a_text_in_many_segments_is_the_same_in_parts(at_once, monkeypatch):
+    """Without a gradient, a part of it is in memory at a time; with one, all of it is."""
+    model = random_model("classification")
+    model.join_segments("attention")
+    lengths, groups = torch.tensor([5, 3, 6, 2, 4]), torch.tensor([4, 1])
+    ids = torch.randint(4, 60, (int(lengths.sum()),), generator=torch.Generator().manual_seed(0))
+    whole = model(ids, None, lengths, groups).detach()
+    sizes = []
+    encode = model.encoder.encode_pooled
+    monkeypatch.setattr(heads, "_TOKENS_AT_ONCE", at_once)
+    monkeypatch.setattr(model.encoder, "encode_pooled", lambda *given: sizes.append(len(given[0])) or encode(*given))
+    with torch.no_grad():
+        for types in (None, torch.zeros_like(ids)):
+            torch.testing.assert_close(model(ids, types, lengths, groups), whole, rtol=1e-5, atol=1e-6)
+    assert max(sizes) <= at_once + 6
+    assert sum(sizes) == 2 * len(ids)
+    model(ids, None, lengths, groups)
+    assert sizes[-1] == len(ids)

@@ -139,7 +139,7 @@ def test_chinese_entities_and_the_most_mistaken_sentence_first(tmp_path):
 def test_answers_stand_in_an_excerpt_of_their_context(tmp_path):
     page = read_page(make_answered(tmp_path / "run"))
     assert page.tables["gold \\ guess"][1:] == [["an answer", "2 100%", "0 0%"], ["none", "0 0%", "1 100%"]]
-    assert "above 0.500, the threshold" in page.line
+    assert "where its null margin is above 0.500." in page.line
     first, second = page.line.index("Which tower?"), page.line.index("Since when?")
     assert first < second  # the surer mistake
     assert "Probability 75.0%; F1 50.0%; null margin -2.00; gold: Pisa; guess: tower of Pisa" in page.line

@@ -8,6 +8,7 @@ import os
 import pytest
 
 from bertsmith.errors import BertsmithError, InputError
+from bertsmith.finetuning.request import digest_of
 from bertsmith.jobs.report import report
 from report.finetuned import (
     CONTEXT,
@@ -133,13 +134,22 @@ def test_a_dev_file_that_has_changed_is_said_to_have(kind, content, why, tmp_pat
     assert "Most" not in page.line
 
 
-def test_a_dev_file_that_is_newer_than_the_predictions_is_remarked(tmp_path):
-    folder = make_classified(tmp_path / "run")
-    assert "was written after" not in read_page(folder).line
-    os.utime(tmp_path / "dev.jsonl")
+def test_a_dev_file_is_known_by_its_content_and_not_by_its_age(tmp_path):
+    """A copy of it is the same file; other texts with the same labels are another, which no score would show."""
+    folder, dev = make_classified(tmp_path / "run"), tmp_path / "dev.jsonl"
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**config, "dev_digest": digest_of(str(dev))}))
+    age = dev.stat().st_mtime
+    os.utime(dev)
     page = read_page(folder)
-    assert "dev.jsonl: was written after the predictions" in page.line
+    assert "changed" not in page.line
     assert "Most confident mistakes" in page.line
+    rows = [json.loads(line) for line in dev.read_text().splitlines()]
+    dev.write_text(json_lines([{**row, "text": f"not {row['text']}"} for row in rows]))
+    os.utime(dev, (age, age))
+    page = read_page(folder)
+    assert f"{dev}: has changed since the run, so its examples are not shown: its content is another" in page.line
+    assert "Most confident mistakes" not in page.line
 
 
 @pytest.mark.parametrize(

@@ -405,3 +405,18 @@ def test_a_missing_column_is_named(tmp_path):
     path = write_table(tmp_path / "a.tsv", ("question", "passage"), [("where", "in rome")])
     with pytest.raises(DataError, match=r"a.tsv, line 2: no column 'context'; there are question, passage"):
         list(task_of().read(str(path), labelled=False))
+
+
+@pytest.mark.parametrize("context", ["\u200b", "\u00a0", "\u3000\u3000", "\ufeff"])
+def test_a_context_without_a_piece_has_no_answer(context):
+    task = task_of(unanswerable=True)
+    asked = [question(context), question("anna is in rome", number=2)]
+    items = task.encode(asked, TOKENIZER)
+    found = task.decode(asked, items, [sure_of(item, None, None) for item in items])
+    assert found[0]["answer"] == ""
+    assert found[0]["candidates"] == []
+
+
+def test_an_answer_may_be_null_where_there_may_be_none(tmp_path):
+    path = write_json_lines(tmp_path / "a.jsonl", [SOUND, {**SOUND, "answer": None, "start": None}])
+    assert [len(each.answers) for each in task_of(unanswerable=True).read(str(path))] == [1, 0]

@@ -167,3 +167,18 @@ def test_rows_of_a_labelling_tool_with_tokens_of_its_own_are_read_by_their_spans
     assert (example.words, example.tags) == (("Marie", "lives"), ("B-PER", "O"))
     (unlabelled,) = Tag.of({}).read(str(tmp_path / "a.jsonl"), labelled=False)
     assert (unlabelled.words, unlabelled.tags) == (("Marie", "lives"), None)
+
+
+def test_what_predict_writes_is_read_by_its_entities_and_needs_no_words(tmp_path):
+    row = {"text": "Marie lives", "tags": ["B-PER", "O"], "entities": [{"start": 0, "end": 5, "label": "PER"}]}
+    (example,) = Tag.of({}).read(str(write_json_lines(tmp_path / "a.jsonl", [row])))
+    assert (example.words, example.tags) == (("Marie", "lives"), ("B-PER", "O"))
+    path = write_json_lines(tmp_path / "b.jsonl", [{"text": "Marie", "tags": ["news"]}])
+    (bare,) = Tag.of({}).read(str(path), labelled=False)
+    assert (bare.words, bare.tags) == (("Marie",), None)
+
+
+def test_rows_whose_document_is_null_are_each_one_of_their_own(tmp_path):
+    rows = [{"tokens": ["a"], "tags": ["O"], "document": name} for name in ("x", None, None, "x")]
+    found = task_of().read(str(write_json_lines(tmp_path / "a.jsonl", rows)))
+    assert [example.document for example in found] == [0, 1, 2, 0]

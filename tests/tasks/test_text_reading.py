@@ -225,3 +225,30 @@ def test_whether_there_are_second_texts_is_learned_and_then_asked_of_every_file(
     named = Classify.of({"columns": {"text": "text", "pair": "pair", "label": "label"}}).changed(pairs=False)
     for path in (alone, two):
         assert [found.pair for found in named.read(str(path))] == [None], "the first texts alone"
+
+
+def test_lists_of_classes_are_as_clean_as_those_with_bars(tmp_path):
+    rows = [{"text": "a", "labels": ["a", "b "]}, {"text": "b", "labels": ["b", ""]}, {"text": "c", "labels": []}]
+    task = Classify.of({"multilabel": True})
+    assert task.find_labels(task.read(str(write_json_lines(tmp_path / "a.jsonl", rows)))) == ("a", "b")
+
+
+@pytest.mark.parametrize("several", [False, True])
+def test_classes_without_names_are_given_by_their_numbers(tmp_path, several):
+    """As of a model that `transformers` has trained without `id2label`."""
+    task = Classify.of({"multilabel": several}, ["LABEL_0", "LABEL_1"])
+    path = write_table(tmp_path / "a.tsv", ("text", "label"), [("a", "1"), ("b", "LABEL_0"), ("c", "0")])
+    examples = list(task.read(str(path)))
+    targets = [task.target(each).tolist() for each in examples]
+    assert targets == ([[[0, 1]], [[1, 0]], [[1, 0]]] if several else [[1], [0], [0]])
+    said = [{"label": f"LABEL_{number}", "labels": [f"LABEL_{number}"]} for number in (1, 0, 1)]
+    assert task.score(examples, said)["accuracy"] == pytest.approx(2 / 3)
+    other = write_table(tmp_path / "b.tsv", ("text", "label"), [("a", "2")])
+    with pytest.raises(DataError, match=r"b\.tsv, line 2: the label '2' is not one that training knows"):
+        task.target(next(iter(task.read(str(other)))))
+
+
+@pytest.mark.parametrize("changes", [{"columns": "{text: x}"}, {"columns": "body"}, {"columns.text": "x"}])
+def test_columns_that_are_set_as_an_option_are_refused(changes):
+    with pytest.raises(ConfigError, match=r"columns: name them with --column FIELD=COLUMN"):
+        Classify.of({}).changed(**changes)

@@ -39,11 +39,25 @@ def test_texts_that_are_cut_are_counted_unless_someone_has_said_how():
     task = Classify.of({"max_length": 8}, ["x"])
     assert task.count_cut(examples, task.encode(examples, TOKENIZER), TOKENIZER) == 2
     said = ["2 of 4 training texts are longer than 8 pieces, and are cut; see --max-length and --long"]
-    assert say_cut(task, 2, "4 training texts", task.against_cuts) == said
-    assert say_cut(task, 0, "4 training texts", task.against_cuts) == []
+    assert say_cut(task, 2, "4 training texts") == said
+    assert say_cut(task, 0, "4 training texts") == []
     assert task.count_cut(examples[:2], task.encode(examples[:2], TOKENIZER), TOKENIZER) == 0
     long = task.changed(**{"long.mode": "tail"})
     assert long.count_cut(examples, long.encode(examples, TOKENIZER), TOKENIZER) == 0
+
+
+@pytest.mark.parametrize("mode", ["head", "tail", "head+tail", "segments"])
+def test_second_texts_are_cut_whatever_the_mode_and_counted(mode):
+    """Of 13 pieces, 5 are the second text's, or what a short first text leaves of 10."""
+    pairs = [("river " * one, "paris " * two) for one, two in [(9, 5), (9, 6), (2, 8), (2, 9), (9, 1), (1, 30)]]
+    examples = [example(text, "x", pair) for text, pair in pairs]
+    task = Classify.of({"max_length": 13, "long": {"mode": mode}}, ["x"])
+    items = task.encode(examples, TOKENIZER)
+    lost = [(item.types[0] == 1).sum() - 1 < len(one.pair.split()) for one, item in zip(examples, items, strict=True)]
+    assert lost == [False, True, False, True, False, True]
+    assert task.count_cut(examples, items, TOKENIZER) == 3
+    (said,) = say_cut(task, 3, "6 training texts")
+    assert said.startswith("3 of 6 training texts have a second text that is cut to go with the first into 13 pieces")
 
 
 @pytest.mark.parametrize("mode", ["head", "tail", "head+tail", "segments"])

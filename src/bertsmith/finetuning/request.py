@@ -15,7 +15,7 @@ from bertsmith.tasks.kinds import KINDS, make_task
 from bertsmith.tasks.presets import find_preset
 from bertsmith.train.request import CONFIG_FILE
 
-__all__ = ["Request", "is_finetuning", "make_request", "read_request", "with_digests"]
+__all__ = ["Request", "digest_of", "is_finetuning", "make_request", "read_request", "with_digests"]
 
 
 # What other kinds of task do instead of an option that they have not.
@@ -125,14 +125,19 @@ def read_request(folder: Path) -> Request:
     return request
 
 
+def digest_of(file: str) -> str | None:
+    """Of a file's content; none of a pipe, which cannot be read again."""
+    if not Path(file).is_file():
+        return None
+    with Path(file).open("rb") as content:
+        return hashlib.file_digest(content, "sha256").hexdigest()
+
+
 def with_digests(request: Request) -> Request:
     """The same, with the digests of its files; where it has some already, they must be these."""
     digests = []
     for file, before in ((request.train, request.train_digest), (request.dev, request.dev_digest)):
-        digest = None
-        if file is not None and Path(file).is_file():  # a pipe cannot be read again
-            with Path(file).open("rb") as content:
-                digest = hashlib.file_digest(content, "sha256").hexdigest()
+        digest = None if file is None else digest_of(file)
         if before not in (None, digest):
             raise DataError(
                 f"{file}: has changed since the run was begun; put the file back as it was, or begin a new run "

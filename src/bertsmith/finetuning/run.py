@@ -107,7 +107,7 @@ class FinetuningRun:
             observer.on_note(remark)
         self.train_split = self._encoded(request.train, examples)
         num_cut = self.task.count_cut(examples, self.train_split.items, self.tokenizer)
-        for remark in say_cut(self.task, num_cut, f"{len(examples):,} training texts", self.task.against_cuts):
+        for remark in say_cut(self.task, num_cut, f"{len(examples):,} training texts"):
             observer.on_note(remark)
         self.dev_split: Split | None = None
         if request.dev is not None:

@@ -13,7 +13,7 @@ import torch
 from bertsmith.bundle.folder import write_bundle
 from bertsmith.bundle.resolve import load_bundle
 from bertsmith.errors import DataError, InputError
-from bertsmith.folders import refuse_existing, refuse_same, write_whole
+from bertsmith.folders import refuse_existing, refuse_same, write_named
 from bertsmith.infer.engine import Engine, load
 from bertsmith.infer.pipeline import run_program
 from bertsmith.infer.vector_files import check_output, writer_for
@@ -77,7 +77,7 @@ def embed(
         if not count:
             raise DataError(f"{input}: is empty; expected one text per line")
 
-    write_whole(output, write)
+    write_named(output, write)
     return count, program.width
 
 

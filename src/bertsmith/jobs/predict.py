@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
 from bertsmith.errors import DataError, InputError
-from bertsmith.folders import refuse_same, write_whole
+from bertsmith.folders import refuse_same, write_named
 from bertsmith.infer.engine import Engine, load
 from bertsmith.infer.pipeline import run_program
 from bertsmith.infer.programs import TaskProgram
@@ -62,7 +62,7 @@ def predict(
         write(sys.stdout.buffer)
         sys.stdout.buffer.flush()
     else:
-        write_whole(output, write)
+        write_named(output, write)
     return count
 
 

@@ -36,6 +36,8 @@ __all__ = [
     "build",
 ]
 
+_TOKENS_AT_ONCE = 8192  # of one text in segments, where nothing is trained
+
 
 class BertModel(nn.Module):
     """An encoder and perhaps a head. `kind` names the head; `pooled` says whether it reads the pooler."""
@@ -224,11 +226,25 @@ class Classifier(BertModel):
         groups: torch.Tensor | None = None,
     ) -> torch.Tensor:
         """A packed batch to logits (B, C), or (G, C) where `groups (G,)` says how many sequences a text has."""
-        pooled = self.encoder.encode_pooled(input_ids, token_type_ids, lengths)
-        if groups is not None:
+        if groups is None:
+            pooled = self.encoder.encode_pooled(input_ids, token_type_ids, lengths)
+        else:
             assert self.segments is not None, "join_segments says how"
-            pooled = self.segments(pooled, groups)
+            pooled = self.segments(self._encode_segments(input_ids, token_type_ids, lengths), groups)
         return self.classifier(self.dropout(pooled))
+
+    def _encode_segments(
+        self, input_ids: torch.Tensor, token_type_ids: torch.Tensor | None, lengths: torch.Tensor
+    ) -> torch.Tensor:
+        """(B, H). One text can be a whole book: without a gradient, only so much of it is in memory at once."""
+        if torch.is_grad_enabled() or len(input_ids) <= _TOKENS_AT_ONCE:
+            return self.encoder.encode_pooled(input_ids, token_type_ids, lengths)
+        owner = (lengths.cumsum(0) - 1) // _TOKENS_AT_ONCE  # (B,) the part that a sequence is in
+        parts = lengths.split(owner.unique_consecutive(return_counts=True)[1].tolist())
+        sizes = [int(part.sum()) for part in parts]
+        types = [None] * len(parts) if token_type_ids is None else token_type_ids.split(sizes)
+        found = map(self.encoder.encode_pooled, input_ids.split(sizes), types, parts)
+        return torch.cat(list(found))
 
 
 class ChoiceModel(BertModel):

@@ -1,7 +1,7 @@
 """A file that tells what is right beside what a model says of it: a run's dev file, or one that was just evaluated.
 
 Predictions that a run has kept are checked for their shape, and the dev file for being the one that they were made
-from: as long, with the same texts where predictions have them, and with the same scores.
+from: with the same content where the run has its digest, as long, and with the same texts and scores.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from bertsmith.config import one_sentence
 from bertsmith.errors import DataError, InputError
+from bertsmith.finetuning.request import digest_of
 from bertsmith.report.figures import read_scores
 from bertsmith.tasks.classify import Classify
 from bertsmith.tasks.kinds import make_task
@@ -35,7 +36,6 @@ __all__ = [
     "Tagged",
     "Valued",
     "View",
-    "is_newer",
     "judge",
     "load_dev",
 ]
@@ -148,6 +148,8 @@ def load_dev(run: Path, request: Request) -> Dev[Any, Any]:
     predictions = _read_predictions(run / PREDICTIONS_FILE, _shape_of(task))
     if isinstance(task, Classify):
         task = task.with_labels(list(predictions[0].scores))  # type: ignore[attr-defined]
+    if Path(name).is_file() and request.dev_digest not in (None, digest_of(name)):
+        raise _changed(name, "its content is another")
     examples = list(task.read(name))
     if len(examples) != len(predictions):
         raise _changed(name, f"it holds {len(examples):,} examples, and there are {len(predictions):,} predictions")
@@ -161,11 +163,6 @@ def load_dev(run: Path, request: Request) -> Dev[Any, Any]:
         if abs(kept.get(score, value) - value) > _TOLERANCE:
             raise _changed(name, f"{score} would be {value:.4f}, and was {kept[score]:.4f}")
     return Dev(task, examples, predictions)
-
-
-def is_newer(name: str, run: Path) -> bool:
-    """Whether the dev file was written after the predictions."""
-    return Path(name).stat().st_mtime > (run / PREDICTIONS_FILE).stat().st_mtime
 
 
 def _shape_of(task: Task[Any]) -> type[_Found]:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from bertsmith.folders import write_named
 from bertsmith.report.answers import show_answers
 from bertsmith.report.classes import show_choices, show_classes
 from bertsmith.report.entities import show_entities
 from bertsmith.report.figures import name_score, show_score
 from bertsmith.report.numbers import show_numbers
-from bertsmith.report.page import section, table
-from bertsmith.report.runs import write_page
+from bertsmith.report.page import page, section, table
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -39,4 +39,4 @@ def write_evaluation(path: Path, model: str, data: str, dev: Dev[Any, Any], scor
     rows = [[name_score(name), show_score(name, score)] for name, score in scores.items()]
     sections = [section("Scores", table(["score", ""], rows, "Scores")), *show_predictions(dev).sections]
     lead = f"{model}, {dev.task.kind}; {len(dev.examples):,} examples of {data}"
-    write_page(path, "Evaluation", lead, sections)
+    write_named(path, lambda file: file.write(page("Evaluation", lead, sections)))

@@ -9,14 +9,13 @@ from typing import TYPE_CHECKING, Any
 from bertsmith.config import read_json
 from bertsmith.errors import BertsmithError
 from bertsmith.finetuning.request import read_request
-from bertsmith.report.dev import PREDICTIONS_FILE, View, is_newer, load_dev
+from bertsmith.report.dev import PREDICTIONS_FILE, View, load_dev
 from bertsmith.report.evaluation import show_predictions
 from bertsmith.report.facts import Facts, count_examples, show_data
 from bertsmith.report.figures import best_of, find_evaluations, name_score, read_scores, score_names, show_score
 from bertsmith.report.page import Html, paragraph, section, table
 from bertsmith.report.plots import BLUE, GREEN, ORANGE, PURPLE, RED, Curve
 from bertsmith.report.runs import (
-    REPORT_FILE,
     TRAINING_PLOTS,
     read_entries,
     show_curves,
@@ -67,7 +66,7 @@ def write_report(run: Path) -> Path:
         *_best(task.options.metric, evaluations),
         *(["not finished"] if kept is None else []),
     ]
-    return write_page(run / REPORT_FILE, f"Fine-tuning: {run.resolve().name}", "; ".join(lead), sections)
+    return write_page(run, f"Fine-tuning: {run.resolve().name}", "; ".join(lead), sections)
 
 
 def _name(request: Request) -> str:
@@ -129,10 +128,6 @@ def _show_dev(run: Path, request: Request) -> View:
     if not (run / PREDICTIONS_FILE).is_file():
         return View([section(heading, paragraph("None yet: they are made at the end of the run."))])
     try:
-        view = show_predictions(load_dev(run, request))
+        return show_predictions(load_dev(run, request))
     except BertsmithError as error:
         return View([section(heading, paragraph(str(error)))])
-    if is_newer(request.dev, run):
-        remark = f"{request.dev}: was written after the predictions, so texts below may not be those of the run."
-        return View([section(heading, paragraph(remark)), *view.sections], view.plots)
-    return view

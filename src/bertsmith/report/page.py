@@ -50,14 +50,13 @@ class Html(str):
     __slots__ = ()
 
 
-def page(title: str, lead: str, sections: Sequence[Html]) -> Html:
-    """The whole document."""
+def page(title: str, lead: str, sections: Sequence[Html]) -> bytes:
+    """The whole document; half a character, as JSON can have it, becomes a question mark."""
     head = f'<meta charset="utf-8"><meta name="viewport" content="width=device-width"><title>{escape(title)}</title>'
     top = f'<h1>{escape(title)}</h1><p class="lead">{escape(lead)}</p>'
     body = f"<main>{top}{''.join(sections)}</main>"
-    return Html(
-        f'<!doctype html>\n<html lang="en"><head>{head}<style>{_STYLE}</style></head><body>{body}</body></html>\n'
-    )
+    html = f'<html lang="en"><head>{head}<style>{_STYLE}</style></head><body>{body}</body></html>'
+    return f"<!doctype html>\n{html}\n".encode("utf-8", "replace")
 
 
 def section(heading: str, *content: Html) -> Html:

@@ -11,7 +11,6 @@ from bertsmith.errors import ShardError
 from bertsmith.report.page import Html, paragraph, section, table
 from bertsmith.report.plots import BLUE, GREEN, ORANGE, RED, Curve
 from bertsmith.report.runs import (
-    REPORT_FILE,
     TRAINING_PLOTS,
     read_entries,
     show_curves,
@@ -69,7 +68,7 @@ def write_report(run: Path) -> Path:
         section("Data", _data(Path(str(config.get("shards", ""))))),
         show_settings(config),
     ]
-    return write_page(run / REPORT_FILE, f"Pre-training: {run.resolve().name}", _lead(config, entries), sections)
+    return write_page(run, f"Pre-training: {run.resolve().name}", _lead(config, entries), sections)
 
 
 def _lead(config: Mapping[str, Any], entries: Sequence[dict[str, Any]]) -> str:

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     Plot = tuple[str, str, Sequence[Curve]]  # title, unit, curves
 
 __all__ = [
-    "REPORT_FILE",
     "TRAINING_PLOTS",
     "read_entries",
     "show_curves",
@@ -28,7 +27,6 @@ __all__ = [
     "write_plots",
 ]
 
-REPORT_FILE = "report.html"
 TRAINING_PLOTS: dict[str, Plot] = {
     "rate": ("Learning rate", "rate", [Curve("train", "rate", "rate", BLUE)]),
     "speed": ("Speed", "tokens a second", [Curve("train", "tokens_per_second", "tokens a second", BLUE)]),
@@ -83,11 +81,11 @@ def write_plots(run: Path, plots: Mapping[str, bytes]) -> None:
         write_whole(run / "plots" / f"{name}.png", lambda file, png=png: file.write(png))  # type: ignore[misc]
 
 
-def write_page(path: Path, title: str, lead: str, sections: Sequence[Html]) -> Path:
-    """Write a page; gives its path. Half a character, as JSON can have it, becomes a question mark."""
-    content = page(title, lead, sections).encode("utf-8", "replace")
-    write_whole(path, lambda file: file.write(content))
-    return path
+def write_page(run: Path, title: str, lead: str, sections: Sequence[Html]) -> Path:
+    """Write `report.html`; gives its path."""
+    content = page(title, lead, sections)
+    write_whole(run / "report.html", lambda file: file.write(content))
+    return run / "report.html"
 
 
 def _flat(content: Mapping[str, Any], prefix: str = "") -> Iterator[list[str]]:

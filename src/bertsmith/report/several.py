@@ -13,7 +13,7 @@ from bertsmith.errors import InputError
 from bertsmith.report.figures import name_score, show_score
 from bertsmith.report.page import Html, excerpt, picture, pictures, section, table
 from bertsmith.report.plots import draw_points
-from bertsmith.report.runs import REPORT_FILE, show_settings, write_page, write_plots
+from bertsmith.report.runs import show_settings, write_page, write_plots
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -76,7 +76,7 @@ def write_report(folder: Path) -> Path:
     config = _inside(folder, summary.best.folder, "config.json")
     if config is not None:
         sections.append(show_settings(read_json(config)))
-    return write_page(folder / REPORT_FILE, f"Fine-tuning: {folder.resolve().name}", _lead(summary), sections)
+    return write_page(folder, f"Fine-tuning: {folder.resolve().name}", _lead(summary), sections)
 
 
 def _lead(summary: _Summary) -> str:

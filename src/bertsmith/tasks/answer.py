@@ -85,7 +85,8 @@ class AnswerTask(Task[Question]):
         """The questions of a file."""
         if Path(name).suffix.lower() == ".json":
             return read_squad(name, answered=labelled)
-        return _read_table(name, self.options.columns, labelled=labelled)
+        may_be_none = self.options.unanswerable
+        return _read_table(name, self.options.columns, labelled=labelled, may_be_none=may_be_none)
 
     def example(self, question: str, context: str) -> Question:
         """A question and the text that may answer it."""
@@ -230,7 +231,7 @@ def _encode_contexts(contexts: set[str], tokenizer: Tokenizer) -> dict[str, _Con
     found = {}
     for context, encoding in zip(listed, tokenizer.encode_batch(listed), strict=True):
         offsets = np.array(encoding.offsets[1:-1], np.int64).reshape(-1, 2)
-        if not context.isascii():
+        if len(offsets) and not context.isascii():
             _take_marks(context, offsets)
         found[context] = _Context(np.array(encoding.ids[1:-1], np.int32), offsets)
     return found
@@ -254,7 +255,7 @@ def _pieces_of(answers: Sequence[Answer], offsets: np.ndarray) -> tuple[int, int
     return int(np.searchsorted(offsets[:, 1], start, side="right")), int(np.searchsorted(offsets[:, 0], end)) - 1
 
 
-def _read_table(name: str, columns: dict[str, Column], *, labelled: bool) -> Iterator[Question]:
+def _read_table(name: str, columns: dict[str, Column], *, labelled: bool, may_be_none: bool) -> Iterator[Question]:
     seen: set[str] = set()
     read = [column for field, column in columns.items() if labelled or field not in ("answer", "start")]
     for row in read_rows(name, read):
@@ -268,12 +269,16 @@ def _read_table(name: str, columns: dict[str, Column], *, labelled: bool) -> Ite
         if number in seen:
             raise row.place.error(f"a second question with the id {number!r:.60}; correct it or remove the row")
         seen.add(number)
-        yield Question(number, question, context, _answers(row, columns, context) if labelled else None)
+        answers = _answers(row, columns, context, may_be_none=may_be_none) if labelled else None
+        yield Question(number, question, context, answers)
 
 
-def _answers(row: Row, columns: dict[str, Column], context: str) -> tuple[Answer, ...]:
+def _answers(row: Row, columns: dict[str, Column], context: str, *, may_be_none: bool) -> tuple[Answer, ...]:
     """The answer of a row; none where it is empty."""
-    answer = row.text(columns.get("answer", "answer"))
+    column = columns.get("answer", "answer")
+    if may_be_none and row.get(column) is None:  # a column with gaps
+        return ()
+    answer = row.text(column)
     if not answer:
         return ()
     start = row.get(columns.get("start", "start"))

@@ -137,10 +137,10 @@ def _choices(row: Row, columns: dict[str, Column]) -> tuple[list[str], list[str]
         cells: list[Any] = [row.get(int(name) if name.isdecimal() else name) for name in where]
     else:
         given = row.get(columns["choices"])
+        if isinstance(given, dict):
+            given = _turned(given)
         if not isinstance(given, list):
             remedy = "name several columns with commas: --column choices=A,B"
-            if isinstance(given, dict) and isinstance(given.get("text"), list):  # as ARC is often given
-                remedy = f"their texts are inside of it: --column choices={columns['choices']}.text"
             raise row.place.error(f"column {columns['choices']!r} holds no list; {remedy}")
         cells = given
     names = [str(cell.get("label", "")) for cell in cells if isinstance(cell, dict)]
@@ -151,6 +151,18 @@ def _choices(row: Row, columns: dict[str, Column]) -> tuple[list[str], list[str]
             raise row.place.error(f"a choice is {text!r:.60}, not text; correct it or remove the row")
         texts.append(prefix + text)
     return texts, names if len(set(names)) == len(texts) else []
+
+
+def _turned(given: dict[str, Any]) -> list[dict[str, Any]] | None:
+    """A list of texts and one of their names, as ARC is often given, to texts with names; None where they are not.
+
+    >>> _turned({"text": ["a cat", "a dog"], "label": ["1", "2"]})
+    [{'text': 'a cat', 'label': '1'}, {'text': 'a dog', 'label': '2'}]
+    """
+    texts, names = given.get("text"), given.get("label")
+    if not (isinstance(texts, list) and isinstance(names, list) and len(texts) == len(names)):
+        return None
+    return [{"text": text, "label": name} for text, name in zip(texts, names, strict=True)]
 
 
 def _number(row: Row, label: Any, names: list[str], count: int) -> int:

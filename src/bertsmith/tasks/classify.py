@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from collections import deque
+from dataclasses import replace
 from itertools import islice
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self
 
@@ -18,7 +19,7 @@ from bertsmith.model.heads import Classifier
 from bertsmith.tasks import scores
 from bertsmith.tasks.tables import NOWHERE, Place
 from bertsmith.tasks.task import Criterion, Item, Prediction, Scores, Task, TaskBatch, count_texts_cut
-from bertsmith.tasks.texts import TextExample, TextOptions, encode_texts, is_cut, read_texts
+from bertsmith.tasks.texts import TextExample, TextOptions, count_pairs_cut, encode_texts, is_cut, read_texts
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -49,7 +50,6 @@ class TextTask(Task[TextExample]):
 
     head = "classification"
     fields = ("text", "pair", "label")
-    against_cuts = "--max-length and --long"
     Options = TextOptions
     options: TextOptions
 
@@ -103,8 +103,18 @@ class TextTask(Task[TextExample]):
         return any(is_cut(example, tokenizer, self.options.max_length, self.options.long) for example in examples)
 
     def count_cut(self, examples: Sequence[TextExample], items: Sequence[Item], tokenizer: Tokenizer) -> int:
-        """Where `long` does not say how."""
-        return 0 if self.options.long.mode is not None else count_texts_cut(self, examples, items, tokenizer)
+        """Where `long` does not say how: of second texts it says nothing."""
+        if self.options.long.mode is None:
+            return count_texts_cut(self, examples, items, tokenizer)
+        return count_pairs_cut(examples, items, tokenizer, self.options.max_length)
+
+    @property
+    def too_long(self) -> tuple[str, str]:
+        """See `Task`."""
+        if self.options.long.mode is None:
+            return super().too_long[0], "--max-length and --long"
+        what = f"have a second text that is cut to go with the first into {self.options.max_length} pieces"
+        return what, "--max-length, or make it the first: --column text=…"
 
     def check_alike(self, training: TextExample, other: TextExample) -> None:
         """Both have a second text, or none has."""
@@ -149,6 +159,17 @@ class Classify(TextTask):
             raise ConfigError("metric: matthews is for one class a text, not for several; take f1")
         if self.labels and options.positive not in (None, *self.labels):
             raise ConfigError(f"positive: {options.positive!r} is not one of the classes {', '.join(self.labels):.200}")
+
+    def read(self, name: str, *, labelled: bool = True) -> Iterator[TextExample]:
+        """See `TextTask`; to classes that nobody has named, as `transformers` does without, a file may give numbers."""
+        unnamed = bool(self.labels) and self.labels == tuple(f"LABEL_{number}" for number in range(len(self.labels)))
+        examples = super().read(name, labelled=labelled)
+        return map(self._by_number, examples) if labelled and unnamed else examples
+
+    def _by_number(self, example: TextExample) -> TextExample:
+        """`1` is the class LABEL_1."""
+        names = [f"LABEL_{name}" if f"LABEL_{name}" in self.labels else name for name in self._names(example)]
+        return replace(example, label=names if self.options.multilabel else names[0])
 
     @property
     def label_may_be_empty(self) -> bool:
@@ -254,9 +275,10 @@ class Classify(TextTask):
                 raise example.place.error(f"the label is {label!r:.60}, not one class; for several: --multilabel")
             return [_name(label, example)]
         if isinstance(label, list):
-            return [_name(each, example) for each in label]
-        label = _name(label, example)
-        return [name.strip() for name in label.split(self.options.separator) if name.strip()]
+            names = [_name(each, example) for each in label]
+        else:
+            names = _name(label, example).split(self.options.separator)
+        return [name.strip() for name in names if name.strip()]
 
     def _number(self, name: str, example: TextExample) -> int:
         try:

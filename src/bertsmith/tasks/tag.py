@@ -79,9 +79,10 @@ class Tag(Task[TaggedText]):
         def document_of(row: Row) -> int:
             """By the column `document`; a row without one is a document of its own."""
             column = columns.get("document", "document")
-            if not row.has(column):
+            given = row.get(column) if row.has(column) else None
+            if given is None:
                 return next(numbers)
-            name = str(row.get(column))
+            name = str(given)
             if name not in documents:
                 documents[name] = next(numbers)
             return documents[name]

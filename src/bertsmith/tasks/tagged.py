@@ -99,8 +99,8 @@ def from_row(
     tokens, tags = columns.get("tokens", "tokens"), columns.get("tags", "tags")
     text = columns.get("text", "text")
     spans = columns.get("entities") or next((name for name in _SPAN_COLUMNS if row.has(name)), None)
-    in_spans = row.has(text) and not row.has(tags) and (spans is not None or not (labelled or row.has(tokens)))
-    if not in_spans:
+    in_words = row.has(tokens) and (row.has(tags) or spans is None)
+    if in_words or not row.has(text) or (labelled and spans is None):
         return _from_tokens(row, tokens, tags if labelled else None, document, plain=plain)
     example = from_text(row.place, row.text(text), document, characters=characters)
     if not labelled:

@@ -140,7 +140,6 @@ class Task(ABC, Generic[Example]):
     Options: ClassVar[type[TaskOptions]] = TaskOptions
     num_outputs: ClassVar[int | None] = None  # where it is not the number of labels
     smooths: ClassVar[bool] = True  # whether its loss knows `Criterion.smoothing`
-    against_cuts: ClassVar[str] = "--max-length"  # what can be said in training where texts are too long
 
     def __init__(self, options: TaskOptions, labels: Sequence[str] = ()) -> None:
         self.options = options
@@ -162,9 +161,11 @@ class Task(ABC, Generic[Example]):
 
     def changed(self, **changes: Any) -> Self:
         """The same task with other options; columns are added to those that are named already."""
-        columns = changes.pop("columns", None)
+        columns = changes.pop("columns", {})
+        if not isinstance(columns, Mapping) or any(name.startswith("columns.") for name in changes):
+            raise ConfigError("columns: name them with --column FIELD=COLUMN, or in a file as FIELD: COLUMN")
         options = changed(self.options, changes)
-        if columns is not None:
+        if columns:
             content = {**options.model_dump(), "columns": {**options.columns, **columns}}
             options = validated(type(options), content)
         return type(self)(options, self.labels)
@@ -214,6 +215,11 @@ class Task(ABC, Generic[Example]):
         """How many examples are cut though nobody has said how; `items` are what `encode` made of them."""
         del examples, items, tokenizer
         return 0
+
+    @property
+    def too_long(self) -> tuple[str, str]:
+        """What `count_cut` counts, as the end of "3 of 40 texts", and what can be said in training instead."""
+        return f"are longer than {self.options.max_length} pieces, and are cut", "--max-length"
 
     def check_alike(self, training: Example, other: Example) -> None:
         """Refuse an example of another file that is not made as one of training's is."""
@@ -288,15 +294,15 @@ def count_texts_cut(task: Task[Any], examples: Sequence[Any], items: Sequence[It
     return sum(task.cuts([one], tokenizer) for one in full)
 
 
-def say_cut(task: Task[Any], count: int, texts: str, remedy: str) -> list[str]:
-    """A sentence, where so many of some texts are cut.
+def say_cut(task: Task[Any], count: int, texts: str, remedy: str | None = None) -> list[str]:
+    """A sentence, where so many of some texts are cut; the remedy is what the task knows for training, or another.
 
     >>> from bertsmith.tasks.classify import Classify
-    >>> say_cut(Classify.of({}), 2, "40 texts", "--max-length")
-    ['2 of 40 texts are longer than 128 pieces, and are cut; see --max-length']
+    >>> say_cut(Classify.of({}), 2, "40 texts")
+    ['2 of 40 texts are longer than 128 pieces, and are cut; see --max-length and --long']
     """
-    longer = f"{count:,} of {texts} are longer than {task.options.max_length} pieces, and are cut"
-    return [f"{longer}; see {remedy}"] if count else []
+    what, in_training = task.too_long
+    return [f"{count:,} of {texts} {what}; see {remedy or in_training}"] if count else []
 
 
 def packed_ids(tokenizer: Tokenizer, *parts: Sequence[int] | np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -21,9 +21,19 @@ from bertsmith.tasks.task import TaskOptions, packed_ids, packed_texts
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from bertsmith.tasks.task import Item
     from bertsmith.vocab.tokenizer import Tokenizer
 
-__all__ = ["LongOptions", "TextExample", "TextOptions", "column_of", "encode_texts", "is_cut", "read_texts"]
+__all__ = [
+    "LongOptions",
+    "TextExample",
+    "TextOptions",
+    "column_of",
+    "count_pairs_cut",
+    "encode_texts",
+    "is_cut",
+    "read_texts",
+]
 
 LongMode = Literal["head", "tail", "head+tail", "segments"]
 Pool = Literal["max", "mean", "attention"]
@@ -159,11 +169,30 @@ def encode_texts(
 
 def is_cut(example: TextExample, tokenizer: Tokenizer, max_length: int, long: LongOptions) -> bool:
     """Whether `encode_texts` leaves out something of an example."""
-    texts = [example.text] if example.pair is None else [example.text, example.pair]
-    first, *second = (len(ids) - 2 for ids in tokenizer.encode_ids(texts, max_length=max_length + 1))
-    if long.mode is not None and second and second[0] > _most_of_pair(max_length, first):
+    counts = _count_pieces(example, tokenizer, max_length)
+    if long.mode is not None and _pair_is_cut(counts, max_length):
         return True
-    return long.mode != "segments" and first + sum(second) + 2 + len(second) > max_length
+    return long.mode != "segments" and sum(counts) + len(counts) + 1 > max_length
+
+
+def count_pairs_cut(
+    examples: Sequence[TextExample], items: Sequence[Item], tokenizer: Tokenizer, max_length: int
+) -> int:
+    """How many second texts are cut where `long.mode` says how first ones are; only a long one can have been."""
+    most = (max_length - 3) // 2
+    pairs = [one for one, item in zip(examples, items, strict=True) if item.types[0].sum() > most]  # with its [SEP]
+    return sum(_pair_is_cut(_count_pieces(pair, tokenizer, max_length), max_length) for pair in pairs)
+
+
+def _count_pieces(example: TextExample, tokenizer: Tokenizer, max_length: int) -> list[int]:
+    """Of the first text, and of the second where there is one; what is too long is counted up to that."""
+    texts = [example.text] if example.pair is None else [example.text, example.pair]
+    return [len(ids) - 2 for ids in tokenizer.encode_ids(texts, max_length=max_length + 1)]
+
+
+def _pair_is_cut(counts: list[int], max_length: int) -> bool:
+    first, *second = counts
+    return bool(second) and second[0] > _most_of_pair(max_length, first)
 
 
 def _most_of_pair(max_length: int, first: int) -> int:
