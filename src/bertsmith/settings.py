@@ -30,10 +30,14 @@ Name = Annotated[str, BeforeValidator(_as_name)]  # of a class, as a user writes
 
 
 class Strict(BaseModel):
-    """Frozen, and an unknown key is an error that names it. Values of `as_text` are read as they are, not as YAML."""
+    """Frozen, and an unknown key is an error that names it. Values of `as_text` are read as they are, not as YAML.
+
+    `free` are mappings whose names are the user's own, such as those of classes.
+    """
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
     as_text: ClassVar[frozenset[str]] = frozenset()
+    free: ClassVar[frozenset[str]] = frozenset()
 
 
 Settings = TypeVar("Settings", bound=Strict)
@@ -51,7 +55,7 @@ def changed(settings: Settings, changes: dict[str, Any]) -> Settings:
     """Settings with values replaced: nested as in a YAML file, or flat with dots as `--set` has them."""
     content = settings.model_dump()
     for path, value in changes.items():
-        _put(content, str(path).split("."), value, str(path), settings.as_text)
+        _put(content, str(path).split("."), value, str(path), type(settings))
     return validated(type(settings), content)
 
 
@@ -71,7 +75,9 @@ def names_of(changes: Mapping[str, Any]) -> set[str]:
     return found
 
 
-def _put(content: dict[str, Any], keys: list[str], value: Any, path: str, as_text: frozenset[str]) -> None:
+def _put(content: dict[str, Any], keys: list[str], value: Any, path: str, kind: type[Strict]) -> None:
+    if keys[0] in kind.free and len(keys) > 1:
+        value, keys = {".".join(keys[1:]): _parsed(value, path)}, keys[:1]
     *outer, last = keys
     for key in outer:
         known, content = content, content.get(key)  # type: ignore[assignment]
@@ -79,16 +85,26 @@ def _put(content: dict[str, Any], keys: list[str], value: Any, path: str, as_tex
             raise ConfigError(f"{path}: there is no such setting; there are {', '.join(sorted(known))}")
     if last not in content:
         raise ConfigError(f"{path}: there is no such setting; there are {', '.join(sorted(content))}")
-    if isinstance(value, str) and last not in as_text:
-        try:
-            value = yaml.safe_load(value)
-        except yaml.YAMLError as error:
-            raise ConfigError(f"{path}: {value!r:.80} is not a value that YAML can read") from error
+    if last not in kind.as_text:
+        value = _parsed(value, path)
     if isinstance(content[last], dict) and isinstance(value, dict):
+        if last in kind.free:
+            content[last] = {**content[last], **value}
+            return
         for key, inner in value.items():
-            _put(content[last], [str(key)], inner, f"{path}.{key}", as_text)
+            _put(content[last], [str(key)], inner, f"{path}.{key}", kind)
         return
     content[last] = value
+
+
+def _parsed(value: Any, path: str) -> Any:
+    """A value as YAML reads it, where it is text."""
+    if not isinstance(value, str):
+        return value
+    try:
+        return yaml.safe_load(value)
+    except yaml.YAMLError as error:
+        raise ConfigError(f"{path}: {value!r:.80} is not a value that YAML can read") from error
 
 
 def read_yaml(path: Path) -> dict[str, Any]:

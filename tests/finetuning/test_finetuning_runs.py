@@ -189,7 +189,7 @@ def test_training_the_words_of_the_files_alone_changes_nothing(
     monkeypatch.setattr(
         FinetuningRun,
         "evaluate",
-        lambda self, loop: ({"loss": 0.0, "accuracy": next(scores, 1.0)}, *evaluate_as_is(self, loop)[1:]),
+        lambda self, loop: evaluate_as_is(self, loop)._replace(figures={"loss": 0.0, "accuracy": next(scores, 1.0)}),
     )
     changes = {"optimizer__kind": kind, "optimizer__weight_decay": 2.0, "epochs": 4}
     changes["layer_decay"] = 1.0 if kind == "muon" else 0.8
@@ -312,12 +312,12 @@ def test_patience_ends_a_run_and_the_best_is_kept(ask, tmp_path, monkeypatch):
     kept = {}
 
     def evaluate(self, loop):
-        figures, predictions, task = real(self, loop)
+        judged = real(self, loop)
         if len(kept) < 4:  # then comes the one of the best model, at the end
             score = next(told)
             kept[score, len(kept)] = {name: weight.clone() for name, weight in trained(loop.model).items()}
-            figures["accuracy"] = score
-        return figures, predictions, task
+            judged.figures["accuracy"] = score
+        return judged
 
     monkeypatch.setattr(FinetuningRun, "evaluate", evaluate)
     watcher = Watcher()
@@ -344,6 +344,47 @@ def test_the_best_evaluation_is_kept_though_others_follow(ask, tmp_path, monkeyp
     assert read_best(tmp_path / "run") == first
     assert result.scores["matthews"] == best
     assert result.scores["loss"] == next(f["loss"] for s, f in watcher.evaluations if s == first)
+
+
+@pytest.mark.parametrize(("scores", "evaluations"), [((0.5, 0.75), 2), ((0.75, 0.5), 3)])
+def test_a_best_model_that_is_the_last_is_not_judged_twice(ask, tmp_path, monkeypatch, scores, evaluations):
+    """Its predictions are there; those of an earlier one are made again from its weights."""
+    real, judged = FinetuningRun.evaluate, []
+
+    def evaluate(self, loop):
+        found = real(self, loop)
+        judged.append(found)
+        if len(judged) <= 2:
+            found.figures["accuracy"] = scores[len(judged) - 1]
+        return found
+
+    monkeypatch.setattr(FinetuningRun, "evaluate", evaluate)
+    finetune(ask(epochs=2), tmp_path / "run")
+    assert len(judged) == evaluations
+    said = [json.loads(line) for line in (tmp_path / "run" / "predictions.jsonl").read_text().splitlines()]
+    assert said == judged[scores.index(0.75)].predictions != judged[scores.index(0.5)].predictions
+
+
+def test_no_dropout_is_none_in_the_head_either(ask, tmp_path, small_model):
+    shutil.copytree(small_model, tmp_path / "model")
+    config = json.loads((small_model / "config.json").read_text())
+    (tmp_path / "model" / "config.json").write_text(json.dumps({**config, "classifier_dropout": 0.3}))
+    kept, none = (
+        FinetuningRun(ask(model=tmp_path / "model", **changes), tmp_path / "run", World(), Watcher()).bundle.model
+        for changes in ({}, {"dropout": 0.0})
+    )
+    assert (kept.dropout.p, none.dropout.p) == (0.3, 0.0)
+
+
+def test_a_run_killed_at_its_very_end_is_cleared_up(ask, tmp_path, monkeypatch):
+    """After its result was written, and before its checkpoints had gone."""
+    with monkeypatch.context() as patch:
+        patch.setattr("bertsmith.finetuning.run.shutil.rmtree", lambda folder: (_ for _ in ()).throw(KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
+            finetune(ask(), tmp_path / "run")
+    assert list((tmp_path / "run" / "checkpoints").iterdir())
+    assert finetune(None, tmp_path / "run", resume=True).model == tmp_path / "run" / "model"
+    assert not (tmp_path / "run" / "checkpoints").exists()
 
 
 def test_without_a_dev_file_the_last_model_is_kept(ask, tmp_path, monkeypatch):

@@ -18,7 +18,7 @@ from bertsmith.finetuning.run import FinetuningRun
 from bertsmith.jobs import finetune as job
 from bertsmith.jobs.finetune import finetune, finetune_many
 from bertsmith.jobs.glue import glue
-from bertsmith.settings import names_of
+from bertsmith.settings import changed, names_of
 from bertsmith.train.loop import Loop
 from finetuning.small_tasks import Watcher, reviews, write_lines, write_table
 
@@ -353,6 +353,16 @@ def test_settings_have_their_names_however_they_are_written():
     assert names_of(changes) == {"epochs", "optimizer.rate", "optimizer.clip", "batch.size", "task.separator"}
 
 
+def test_names_of_classes_are_no_names_of_settings(ask):
+    """Weights are added to those that are there, and read from text as well."""
+    first = ask(class_weights={"pos": 2.0}).settings
+    assert first.class_weights == {"pos": 2.0}
+    assert changed(first, {"class_weights": "{neg: 3}"}).class_weights == {"pos": 2.0, "neg": 3.0}
+    assert changed(first, {"class_weights.neg": "0.5"}).class_weights == {"pos": 2.0, "neg": 0.5}
+    assert ask(**{"class_weights.a.b": 4}).settings.class_weights == {"a.b": 4.0}
+    assert changed(first, {"class_weights": "balanced"}).class_weights == "balanced"
+
+
 def test_hopeless_trials_are_given_up(ask, tmp_path, monkeypatch):
     """The pruner says so at the first evaluation of the second trial; it has no score, and no weights stay."""
     seen = []
@@ -371,6 +381,27 @@ def test_hopeless_trials_are_given_up(ask, tmp_path, monkeypatch):
     assert content["trials"][1]["scores"] is None
     assert content["best"]["folder"] in ("trial-000", "trial-002")
     assert not list((tmp_path / "run").glob("trial-*/checkpoints"))
+
+
+def test_a_trial_at_its_end_is_not_given_up(ask, tmp_path, monkeypatch):
+    """It has cost all that it can cost, and its score is known."""
+    monkeypatch.setattr(optuna.Trial, "should_prune", lambda trial: True)
+    monkeypatch.setattr(many, "SPACE", {"epochs": [1, 2]})
+    found = finetune_many(ask(), tmp_path / "run", search="optuna", trials=4, observer=Counting())
+    assert {trial.changes["epochs"] for trial in found.trials} == {1, 2}
+    assert all((trial.scores is None) == (trial.changes["epochs"] == 2) for trial in found.trials)
+
+
+def test_what_a_killed_series_left_is_removed_and_a_new_one_says_that_it_is(ask, tmp_path):
+    watcher = Counting()
+    finetune_many(ask(), tmp_path / "run", seeds=1, resume=True, observer=watcher)
+    assert f"{tmp_path / 'run'}: nothing to resume, so new runs begin" in watcher.notes
+    for name in (".model.0a1b2c3d", ".summary.json.0a1b2c3d"):
+        (tmp_path / "run" / name).mkdir()
+    watcher = Counting()
+    finetune_many(ask(), tmp_path / "run", seeds=1, resume=True, observer=watcher)
+    assert not list((tmp_path / "run").glob(".*"))
+    assert not [note for note in watcher.notes if "nothing to resume" in note]
 
 
 def test_trials_are_compared_where_they_have_seen_as_much(ask, tmp_path, monkeypatch):

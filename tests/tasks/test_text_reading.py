@@ -248,7 +248,13 @@ def test_classes_without_names_are_given_by_their_numbers(tmp_path, several):
         task.target(next(iter(task.read(str(other)))))
 
 
-@pytest.mark.parametrize("changes", [{"columns": "{text: x}"}, {"columns": "body"}, {"columns.text": "x"}])
-def test_columns_that_are_set_as_an_option_are_refused(changes):
-    with pytest.raises(ConfigError, match=r"columns: name them with --column FIELD=COLUMN"):
-        Classify.of({}).changed(**changes)
+@pytest.mark.parametrize("changes", [{"columns": "{text: x}"}, {"columns": {"text": "x"}}, {"columns.text": "x"}])
+def test_columns_can_be_set_as_any_option_and_are_added(changes):
+    task = Classify.of({"columns": {"label": 2}}).changed(**changes)
+    assert task.options.columns == {"label": 2, "text": "x"}
+    assert Classify.of({}).changed(columns={"text": "#1 String"}).options.columns == {"text": "#1 String"}
+
+
+def test_columns_that_are_none_are_refused():
+    with pytest.raises(ConfigError, match=r"^columns: "):
+        Classify.of({}).changed(columns="body")

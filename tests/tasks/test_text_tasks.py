@@ -325,3 +325,23 @@ def test_what_is_cut_is_known_beforehand():
                 read = sum(len(ids) - 2 - (second is not None) for ids in sequences) - rest * (len(sequences) - 1)
                 whole = read == first + rest
                 assert is_cut(example, tokenizer, limit, long) != whole, (mode, first, second)
+
+
+@pytest.mark.parametrize("several", [False, True])
+def test_smoothing_makes_no_weighted_class_the_likeliest(several):
+    """The best that a model can say of a text is what smoothing leaves, whatever the classes weigh."""
+    targets = [[1.0, 0.0], [0.0, 1.0]] if several else [0, 1]
+    criterion = Criterion((0.5, 30.0), smoothing=0.1)
+    best = torch.tensor([[0.95, 0.05], [0.05, 0.95]])
+    logits = (best.logit() if several else best.log()).requires_grad_()
+    task = Classify.of({"multilabel": several}, ["common", "rare"])
+    task.loss(logits, batch_of(targets), criterion).backward()
+    torch.testing.assert_close(logits.grad, torch.zeros_like(best), atol=1e-5, rtol=0)
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+def test_a_class_counts_by_its_weight(smoothing):
+    task = Classify.of({}, ["a", "b", "c"])
+    alone = [task.loss(LOGITS[n : n + 1], batch_of([n]), Criterion(smoothing=smoothing)).item() for n in range(3)]
+    found = task.loss(LOGITS, batch_of([0, 1, 2]), Criterion((0.5, 2.0, 30.0), smoothing)).item()
+    assert found == pytest.approx(0.5 * alone[0] + 2 * alone[1] + 30 * alone[2])

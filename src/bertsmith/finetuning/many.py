@@ -21,7 +21,7 @@ from bertsmith.errors import ConfigError, DivergenceError, InputError
 from bertsmith.finetuning.keeping import Observer
 from bertsmith.finetuning.request import read_request, with_digests
 from bertsmith.finetuning.run import Result, finished
-from bertsmith.folders import new_folder, refuse_file, write_whole
+from bertsmith.folders import new_folder, refuse_file, remove_unfinished, write_whole
 from bertsmith.settings import changed
 from bertsmith.train.request import take_up
 
@@ -92,7 +92,7 @@ class Summary:
 
 
 @contextmanager
-def opened(folder: Path, kind: str, *, resume: bool) -> Iterator[None]:
+def opened(folder: Path, kind: str, *, resume: bool, note: Callable[[str], object]) -> Iterator[None]:
     """A folder for runs of a kind: a new one, or with `resume` one that holds such; bad input leaves nothing behind."""
     refuse_file(folder)
     is_new = not folder.exists() or (resume and not any(folder.iterdir()))
@@ -104,7 +104,10 @@ def opened(folder: Path, kind: str, *, resume: bool) -> Iterator[None]:
         if there != kind:
             holds = "no runs" if there is None else f"runs of {there!r}, none of {kind!r},"
             raise InputError(f"{folder}: exists already; it holds {holds} to go on with; name a new folder")
+    if is_new and resume:
+        note(f"{folder}: nothing to resume, so new runs begin")
     folder.mkdir(parents=True, exist_ok=True)
+    remove_unfinished(folder, _MARK, "model", "summary.json")
     _write_json(mark, {"kind": kind})
     try:
         yield
@@ -226,13 +229,13 @@ class _Pruning(Observer):
 
     def __init__(self, inner: Observer, trial: Any, metric: str, optuna: Any) -> None:
         self._inner, self._trial, self._metric, self._optuna = inner, trial, metric, optuna
-        self._steps_per_epoch, self._last = 1.0, 0
+        self._steps_per_epoch, self._total, self._last = 1.0, 0, 0
         self.on_step, self.on_note = inner.on_step, inner.on_note  # type: ignore[method-assign]
 
     def on_begin(self, request: Request, num_items: int, total: int) -> None:
         """Steps are not comparable, for batches differ in size; tenths of an epoch are."""
         self._inner.on_begin(request, num_items, total)
-        self._steps_per_epoch = total / request.settings.epochs
+        self._steps_per_epoch, self._total = total / request.settings.epochs, total
 
     def on_evaluation(self, figures: dict[str, float], step: int) -> None:
         """Compare with others that have seen as much, to a tenth of an epoch."""
@@ -241,7 +244,7 @@ class _Pruning(Observer):
         if tenth > self._last:
             self._last = tenth
             self._trial.report(figures[self._metric], tenth)
-            if self._trial.should_prune():
+            if step < self._total and self._trial.should_prune():  # at its end there is nothing to save
                 raise self._optuna.TrialPruned
 
 

@@ -96,9 +96,9 @@ def _split(given: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     """Options of the task, and settings of the run."""
     own: dict[str, Any] = {}
     others: dict[str, Any] = {}
-    for name, value in given.items():
+    for name, value in ((str(name), value) for name, value in given.items()):  # YAML reads `on` as a truth value
         if name == "task" and isinstance(value, dict):
-            own.update(value)
+            own.update({str(option): each for option, each in value.items()})
         elif name.startswith("task."):
             own[name.removeprefix("task.")] = value
         else:

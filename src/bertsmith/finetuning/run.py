@@ -11,7 +11,7 @@ import shutil
 from dataclasses import asdict, dataclass, fields, replace
 from functools import partial
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
@@ -56,6 +56,7 @@ if TYPE_CHECKING:
 
 __all__ = ["FinetuningRun", "Result", "finished"]
 
+_DROPOUTS = ("hidden_dropout_prob", "attention_probs_dropout_prob", "classifier_dropout")
 _HEADS = ("classifier.", "qa_outputs.")
 _WORDS = "encoder.embeddings.word.weight"
 
@@ -82,6 +83,14 @@ class Split:
 
     examples: Sequence[Any]
     items: Sequence[Item]
+
+
+class Judged(NamedTuple):
+    """The dev file by a model: its scores, what is said of each example, and the task with what that tuned it to."""
+
+    figures: dict[str, float]
+    predictions: list[Prediction]
+    task: Task[Any]
 
 
 class FinetuningRun:
@@ -114,6 +123,8 @@ class FinetuningRun:
             held_out = _read(self.task, request.dev, None)
             self.task.check_alike(examples[0], held_out[0])
             self.dev_split = self._encoded(request.dev, held_out)
+        self._judged: Judged | None = None  # the last evaluation, and its step
+        self._judged_step = -1
         self.request = with_digests(request)
         if self.settings.smoothing and not self.task.smooths:
             raise ConfigError(f"smoothing: a task of kind {self.task.kind} has no classes to share the truth among")
@@ -159,14 +170,16 @@ class FinetuningRun:
                 self.observer.on_step(values, now, total)
 
         def on_evaluation(figures: dict[str, float], now: Progress) -> None:
+            self._judged_step = now.step
             log.add("eval", now.step, {"seconds": now.seconds, "tokens": now.tokens, **figures})
             self.observer.on_evaluation(figures, now.step)
 
+        def evaluate() -> dict[str, float]:
+            self._judged = self.evaluate(loop)
+            return self._judged.figures
+
         hooks = Hooks(
-            (lambda: self.evaluate(loop)[0]) if self.dev_split is not None else None,
-            on_step,
-            on_evaluation,
-            lambda figures: -figures[metric],
+            evaluate if self.dev_split is not None else None, on_step, on_evaluation, lambda figures: -figures[metric]
         )
         try:
             progress = loop.run(progress, cadence, checkpoints, hooks, stop)
@@ -202,8 +215,8 @@ class FinetuningRun:
         sequences = [ids for split in splits for item in split.items for ids in item.ids]
         return torch.from_numpy(np.unique(np.concatenate(sequences)).astype(np.int64))
 
-    def evaluate(self, loop: Loop) -> tuple[dict[str, float], list[Prediction], Task[Any]]:
-        """Scores on the dev file, its predictions, and the task with what they were tuned to.
+    def evaluate(self, loop: Loop) -> Judged:
+        """What the model is worth now.
 
         One process does it for all; where the model is spread over them, all do the same.
         """
@@ -219,13 +232,13 @@ class FinetuningRun:
             figures = {"loss": run.loss or 0.0, **task.score(self.dev_split.examples, predictions)}
         else:
             figures, predictions, task = {}, [], self.task
-        return self.world.tell(figures), predictions, task
+        return Judged(self.world.tell(figures), predictions, task)
 
     def _load(self) -> Bundle:
         """The model with a head for this task: its own where it has the same labels, else a new one."""
         changes: dict[str, object] = {}
         if self.settings.dropout is not None:
-            changes |= dict.fromkeys(("hidden_dropout_prob", "attention_probs_dropout_prob"), self.settings.dropout)
+            changes |= dict.fromkeys(_DROPOUTS, self.settings.dropout)
         if self.task.num_outputs is not None:
             changes |= {"num_labels": self.task.num_outputs, "id2label": None}
         else:
@@ -284,18 +297,19 @@ class FinetuningRun:
         loop.model.eval()
         scores: dict[str, float] = {}
         task = self.task
+        step = done.progress.step if best is None else done.progress.best_step
         if self.dev_split is not None:
-            scores, predictions, task = self.evaluate(loop)
+            judged = self._judged if self._judged is not None and step == self._judged_step else self.evaluate(loop)
+            scores, task = judged.figures, judged.task
             if self.world.is_main:
-                lines = [json.dumps(p, ensure_ascii=False).encode() + b"\n" for p in predictions]
+                lines = [json.dumps(said, ensure_ascii=False).encode() + b"\n" for said in judged.predictions]
                 write_whole(self.folder / "predictions.jsonl", lambda file: file.writelines(lines))
         folder = self.folder / "model"
         weights = {name: gathered(tensor) for name, tensor in loop.model.state_dict().items()}
         words = self.bundle.model.encoder.embeddings.word
         if isinstance(words, UsedWords):
-            steps = done.progress.step if best is None else done.progress.best_step
-            assert steps is not None
-            weights[_WORDS] = words.whole(weights[_WORDS], loop.decay(words.weight, steps)).cpu()
+            assert step is not None
+            weights[_WORDS] = words.whole(weights[_WORDS], loop.decay(words.weight, step)).cpu()
         if self.world.is_main:
             if not folder.exists():
                 self._publish(folder, weights, task, done.progress)

@@ -6,7 +6,7 @@ The defaults are the stable ones: Adam with bias correction, a tenth of the step
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
@@ -41,6 +41,7 @@ class Settings(RunSettings):
     without a better one are the end. `class_weights`: rarer classes count more, or weights by name.
     """
 
+    free: ClassVar[frozenset[str]] = frozenset({"class_weights"})
     epochs: Annotated[float, Field(gt=0.0)] = 3.0
     optimizer: OptimizerSettings = Field(
         default_factory=lambda: OptimizerSettings(kind="adamw", rate=5e-5, betas=(0.9, 0.999), eps=1e-8)

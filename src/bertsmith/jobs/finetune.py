@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
@@ -61,6 +62,8 @@ def finetune(
             watcher.on_note(f"{output}: is at its end already")
             if done.model is None or not done.model.is_dir():
                 raise InputError(f"{output}: is at its end, and its model is gone; begin a new run in another folder")
+            if world.is_main:  # of a run that was killed at its very end
+                shutil.rmtree(output / "checkpoints", ignore_errors=True)
             result = replace(done, is_main=world.is_main)
         else:
             run = FinetuningRun(request, output, world, watcher)
@@ -92,14 +95,15 @@ def finetune_many(
     if request.dev is None:
         raise InputError("there is nothing to compare runs by; give a --dev file")
     request = with_digests(request)  # all runs read the same files
-    with opened(output, search or "seeds", resume=resume), listening() as stop:
-        run_one = partial(_run_one, observer=observer or Observer(), stop=stop)
+    watcher = observer or Observer()
+    with opened(output, search or "seeds", resume=resume, note=watcher.on_note), listening() as stop:
+        run_one = partial(_run_one, observer=watcher, stop=stop)
         if seeds is not None:
             summary = run_seeds(request, output, seeds, run_one, stop)
         elif search == "grid":
             summary = run_grid(request, output, run_one, stop)
         else:
-            summary = run_study(request, output, trials, run_one, stop, observer or Observer())
+            summary = run_study(request, output, trials, run_one, stop, watcher)
     if summary.model is not None:
         from bertsmith.report.several import write_report
 

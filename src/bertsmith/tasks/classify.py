@@ -197,14 +197,13 @@ class Classify(TextTask):
     def loss(self, logits: torch.Tensor, batch: TaskBatch, criterion: Criterion) -> torch.Tensor:
         """Cross-entropy, of each class alone where there may be several."""
         assert batch.targets is not None
-        weights = None if criterion.class_weights is None else logits.new_tensor(criterion.class_weights)
-        if self.options.multilabel:
-            wanted = batch.targets * (1 - criterion.smoothing) + criterion.smoothing / 2
-            losses = F.binary_cross_entropy_with_logits(logits.float(), wanted, pos_weight=weights, reduction="none")
-            return losses.mean(1).sum()
-        return F.cross_entropy(
-            logits.float(), batch.targets, weight=weights, label_smoothing=criterion.smoothing, reduction="sum"
-        )
+        if not self.options.multilabel:
+            return criterion.cross_entropy(logits, batch.targets)
+        wanted = batch.targets * (1 - criterion.smoothing) + criterion.smoothing / 2
+        losses = F.binary_cross_entropy_with_logits(logits.float(), wanted, reduction="none")
+        if criterion.class_weights is not None:  # of a class where it is right to name it
+            losses = losses * torch.where(batch.targets > 0, losses.new_tensor(criterion.class_weights), 1.0)
+        return losses.mean(1).sum()
 
     @property
     def problem_type(self) -> str:

@@ -48,7 +48,8 @@ def change_task(name: str, task: Task[Any], model: BertModel, options: Mapping[s
     changed = task.changed(**options)
     if "multilabel" in options and model.config.problem_type not in (None, changed.problem_type):
         raise InputError(f"{name}: multilabel is as the model was trained and cannot be set; leave it out")
-    if getattr(changed.options, "pairs", None) is False and "pair" in options.get("columns", {}):
+    is_new = changed.options.columns.get("pair") != task.options.columns.get("pair")
+    if getattr(changed.options, "pairs", None) is False and is_new:
         raise InputError(f"{name}: there are to be no second texts, as in training; leave out the column of them")
     trained = set(model.state_dict())
     changed.attach(model)

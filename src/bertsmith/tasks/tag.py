@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-import torch.nn.functional as F
 
 from bertsmith.errors import InputError
 from bertsmith.tasks.conll import read_conll
@@ -176,10 +175,7 @@ class Tag(Task[TaggedText]):
     def loss(self, logits: torch.Tensor, batch: TaskBatch, criterion: Criterion) -> torch.Tensor:
         """Cross-entropy over the words."""
         assert batch.targets is not None
-        weights = None if criterion.class_weights is None else logits.new_tensor(criterion.class_weights)
-        return F.cross_entropy(
-            logits.float(), batch.targets, weight=weights, label_smoothing=criterion.smoothing, reduction="sum"
-        )
+        return criterion.cross_entropy(logits, batch.targets)
 
     def outputs(self, logits: torch.Tensor, batch: TaskBatch) -> list[np.ndarray]:
         """(n, C) probabilities of the words of an item."""

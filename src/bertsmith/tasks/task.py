@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Generic, Self, TypeV
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from pydantic import Field
 
 from bertsmith.errors import ConfigError
@@ -120,10 +121,20 @@ class Criterion:
     class_weights: tuple[float, ...] | None = None
     smoothing: float = 0.0
 
+    def cross_entropy(self, logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        """The sum over targets, each by the weight of its own class.
+
+        Torch's own weights would count what smoothing gives to another class by that one's weight, and make the rarest
+        the likeliest of all.
+        """
+        losses = F.cross_entropy(logits.float(), targets, label_smoothing=self.smoothing, reduction="none")
+        return losses.sum() if self.class_weights is None else losses @ losses.new_tensor(self.class_weights)[targets]
+
 
 class TaskOptions(Strict):
     """What every kind can be told. `metric` decides which model is the best."""
 
+    free: ClassVar[frozenset[str]] = frozenset({"columns"})
     columns: dict[str, Column] = Field(default_factory=dict)
     labels: tuple[Name, ...] | None = None
     max_length: Annotated[int, Field(ge=8)] = 128
@@ -161,14 +172,7 @@ class Task(ABC, Generic[Example]):
 
     def changed(self, **changes: Any) -> Self:
         """The same task with other options; columns are added to those that are named already."""
-        columns = changes.pop("columns", {})
-        if not isinstance(columns, Mapping) or any(name.startswith("columns.") for name in changes):
-            raise ConfigError("columns: name them with --column FIELD=COLUMN, or in a file as FIELD: COLUMN")
-        options = changed(self.options, changes)
-        if columns:
-            content = {**options.model_dump(), "columns": {**options.columns, **columns}}
-            options = validated(type(options), content)
-        return type(self)(options, self.labels)
+        return type(self)(changed(self.options, changes), self.labels)
 
     def with_labels(self, labels: Sequence[str]) -> Self:
         """The same task with its classes named."""

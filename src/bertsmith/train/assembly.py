@@ -77,7 +77,8 @@ def open_run(folder: Path, loop: Loop, request: RunRequest, note: Callable[[str]
     latest = None
     if loop.world.is_main:
         folder.mkdir(parents=True, exist_ok=True)
-        remove_unfinished(folder, CONFIG_FILE, "model", "metrics.jsonl", "examples.jsonl")
+        logs, results = ("metrics.jsonl", "examples.jsonl"), ("predictions.jsonl", "result.json", "report.html")
+        remove_unfinished(folder, CONFIG_FILE, "model", *logs, *results)
         write_request(folder, request)
         latest = latest_checkpoint(folder / "checkpoints")
     latest = loop.world.tell(latest)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
 
 import torch
@@ -29,6 +30,7 @@ __all__ = ["Spread", "World", "gathered", "holding_gradients", "joined", "placed
 Spread = Literal["ddp", "fsdp"]
 Decided = TypeVar("Decided")
 _CPU = torch.device("cpu")
+_PATIENCE = timedelta(days=1)  # of processes for the one that evaluates, or reads the files; torch has half an hour
 
 
 @dataclass(frozen=True)
@@ -92,7 +94,7 @@ def joined() -> Iterator[World]:
     device = torch.device("cuda", int(os.environ["LOCAL_RANK"])) if cuda else torch.device("cpu")
     if cuda:
         torch.cuda.set_device(device)
-    dist.init_process_group("nccl" if cuda else "gloo")
+    dist.init_process_group("nccl" if cuda else "gloo", timeout=_PATIENCE)
     try:
         yield World(dist.get_rank(), dist.get_world_size(), device)
     finally:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import statistics
+from functools import cache
 from typing import TYPE_CHECKING, Any
+
+import torch
 
 from bertsmith.train.metrics import LogFile, MetricsLog
 from bertsmith.train.speed import measure_peak, working_type
@@ -21,13 +24,19 @@ __all__ = ["RunLog"]
 _POINTS = 500  # of a curve: more steps than that are averaged
 
 
+@cache
+def _peak_of(device: str, dtype: torch.dtype, threads: int) -> float:
+    """Operations a second; measured once where a process makes many runs."""
+    del threads
+    return measure_peak(repeats=5, device=device, dtype=dtype).flops
+
+
 class RunLog:
     """`metrics.jsonl`, TensorBoard and `examples.jsonl`. Only the main process has files."""
 
     def __init__(self, folder: Path, total: int, world: World, *, from_step: int) -> None:
         self.total = total
-        dtype = working_type(world.device)
-        self._peak = measure_peak(repeats=5, device=world.device.type, dtype=dtype).flops * world.size
+        self._peak = _peak_of(world.device.type, working_type(world.device), torch.get_num_threads()) * world.size
         self._every = max(1, total // _POINTS)
         self._records: list[Record] = []
         from_step = from_step or -1  # from the beginning nothing is kept, not even the evaluation at step 0

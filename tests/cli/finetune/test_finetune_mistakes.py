@@ -116,3 +116,13 @@ def test_words_are_asked_for_where_there_are_none(run):
     write_json_lines(Path("a.jsonl"), [{"text": " ", "entities": []}])
     code, _, err = run(f"finetune MODEL --task tag --train a.jsonl --output run {QUICK}")
     assert (code, "a.jsonl, line 1: neither here nor in any other row is a word" in err) == (2, True)
+
+
+@pytest.mark.parametrize(("content", "name"), [("on: true", "True"), ("task: {1: 2}", "1"), ("task: {no: 2}", "False")])
+def test_what_yaml_takes_for_no_name_is_no_setting(run, content, name):
+    write_reviews()
+    Path("a.yaml").write_text(content)
+    code, _, err = run(f"{BEGIN} --config a.yaml")
+    assert code == 2
+    assert f"{name}: there is no such setting" in err
+    assert not Path("run").exists()
