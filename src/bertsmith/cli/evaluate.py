@@ -57,6 +57,8 @@ def evaluate(
             progress=lambda done: progress(done, None),
             tell=print_note,
         )
+    if report is not None:
+        print_note(f"report: {report}")
     if as_json:
         print_json(scores)
     else:

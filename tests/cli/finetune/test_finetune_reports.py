@@ -106,6 +106,7 @@ def test_an_evaluation_has_a_page_of_its_own(run, monkeypatch, kind):
     assert code == 0, err
     code, out, err = run(f"evaluate run --data {file} --report page.html --json")
     assert code == 0, err
+    assert "report: page.html" in err
     scores = json.loads(out)
     whole, own = (Page(Path(name).read_text(encoding="utf-8")) for name in ("run/report.html", "page.html"))
     assert len(own.tables.pop("Scores")) == 1 + len(scores)
