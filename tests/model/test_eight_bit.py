@@ -249,3 +249,15 @@ def test_sentences_keep_their_vectors(real_folder):
     expected = embed()
     quantize(bundle.model)
     assert F.cosine_similarity(embed(), expected).min() > 0.99
+
+
+@pytest.mark.parametrize(("promised", "kept", "fast"), [(False, False, True), (True, True, True), (True, False, False)])
+def test_amx_is_believed_in_only_after_a_trial_elsewhere(monkeypatch, promised, kept, fast):
+    """Some virtual machines name it, and end a process that takes it."""
+    capabilities = {"avx512_vnni": True, "amx_int8": promised}
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: capabilities)
+    monkeypatch.setattr(torch.backends.mkldnn, "is_available", lambda: True)
+    monkeypatch.setattr(eight_bit, "_TRIAL", "pass" if kept else "import os; os.abort()")
+    assert eight_bit.has_fast_products.__wrapped__() is fast
+    capabilities["avx512_vnni"] = False
+    assert not eight_bit.has_fast_products.__wrapped__()

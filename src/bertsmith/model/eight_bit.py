@@ -15,7 +15,9 @@ Shapes: T tokens, N outputs and K inputs of a layer.
 
 from __future__ import annotations
 
-from functools import partial
+import subprocess
+import sys
+from functools import cache, partial
 from typing import TYPE_CHECKING, NoReturn, cast
 
 import torch
@@ -38,6 +40,13 @@ _SMALLEST_SCALE = 1e-30  # for a token that is zero throughout
 _LEAST_SIZE = 1e-2  # of a channel against the largest: a sample is not all text, and no channel may be blown up
 _USUAL_TOKENS = 1536  # packed weights are laid out for products of about so many rows
 _SAMPLE_LENGTHS = (8, 16, 32, 64, 128) * 4
+_TRIAL = """
+import torch
+from bertsmith.model.eight_bit import EightBitLinear
+weight, x = torch.randn(384, 384), torch.randn(64, 384)
+layer = EightBitLinear(weight, torch.zeros(384), packed=True)
+assert torch.nn.functional.cosine_similarity(layer(x).flatten(), (x @ weight.T).flatten(), dim=0) > 0.99
+"""
 
 
 class EightBitLinear(nn.Module):
@@ -45,6 +54,7 @@ class EightBitLinear(nn.Module):
 
     Without `floor` the levels of a token reach as far below zero as above. `floor` is a number below which no
     activation lies, such as GELU's -0.17: levels then begin there. `factors (K,)` divide the channels beforehand.
+    `packed`: whether oneDNN multiplies; where it is fast, if nothing is said.
     A token with a NaN or an infinity gives no finite number.
     """
 
@@ -58,6 +68,7 @@ class EightBitLinear(nn.Module):
         *,
         floor: float | None = None,
         factors: torch.Tensor | None = None,
+        packed: bool | None = None,
     ) -> None:
         super().__init__()
         weight = weight.detach() if factors is None else weight.detach() * factors
@@ -70,7 +81,7 @@ class EightBitLinear(nn.Module):
         if floor is not None:  # what every level counts from is the same for all tokens
             self.bias += floor * self.scales * steps.sum(1)
         self._zero_points = torch.zeros(len(weight), dtype=torch.int64)
-        self._packed = has_fast_products()
+        self._packed = has_fast_products() if packed is None else packed
         layout = [_USUAL_TOKENS, weight.shape[1]]
         self._steps = torch.ops.onednn.qlinear_prepack(steps, layout) if self._packed else steps
 
@@ -143,9 +154,22 @@ def _replace(layer: Layer, sizes: torch.Tensor, inner_sizes: torch.Tensor, *, la
     layer.add_module("down", EightBitLinear(down.weight, down.bias, floor=_floor_of(layer.activation)))
 
 
+@cache
 def has_fast_products() -> bool:
-    """Whether torch multiplies bytes fast here, and without overflow: oneDNN on a CPU with AVX512-VNNI."""
-    return torch.backends.mkldnn.is_available() and bool(torch.cpu.get_capabilities().get("avx512_vnni"))
+    """Whether torch multiplies bytes fast here, and without overflow: oneDNN on a CPU with AVX512-VNNI.
+
+    Where there is AMX oneDNN takes that. Some virtual machines promise it, and end a process that believes them; so
+    another process tries it first.
+    """
+    found = torch.cpu.get_capabilities()
+    if not (torch.backends.mkldnn.is_available() and found.get("avx512_vnni")):
+        return False
+    return not found.get("amx_int8") or _survives(_TRIAL)
+
+
+def _survives(program: str) -> bool:
+    """Whether a program of Python comes to its end in a process of its own."""
+    return subprocess.run([sys.executable, "-c", program], capture_output=True, check=False).returncode == 0
 
 
 def _levels(x: torch.Tensor, scale: torch.Tensor, zero_level: torch.Tensor) -> torch.Tensor:
