@@ -89,6 +89,11 @@ class Case:
         return replace(self, settings={**self.settings, **settings})
 
 
+def glue_case(name: str, preset: str, folder: str, **more: Any) -> Case:
+    """A task of GLUE's."""
+    return Case(name, preset, f"glue/{folder}/train.tsv", f"glue/{folder}/dev.tsv", **more)
+
+
 def run_case(case: Case, seed: int, *, peer: bool = False) -> dict[str, Any]:
     """The record of one run of ours or of the Trainer's, made now or earlier; one of something else is refused."""
     key, request = case.key(seed, peer=peer), case.request(seed)

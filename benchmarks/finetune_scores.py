@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import statistics
 from dataclasses import replace
 from itertools import combinations
@@ -15,12 +14,12 @@ from bertsmith.tasks.scores import paired_bootstrap
 from finetune_runs import (
     COST,
     ROOT,
-    RUNS,
     SCORES_HEAD,
     TASKS,
     Case,
     Job,
     cost,
+    glue_case,
     jobs_of,
     located,
     minutes,
@@ -35,24 +34,17 @@ from finetune_runs import (
     several,
     shown,
 )
+from finetune_worth import worth
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
-    from pathlib import Path
-
-MINI = ROOT / "runs" / "pretrain-en"
-
-
-def _glue(name: str, preset: str, folder: str, **more: Any) -> Case:
-    return Case(name, preset, f"glue/{folder}/train.tsv", f"glue/{folder}/dev.tsv", **more)
-
 
 GLUE = {
-    "MRPC": (_glue("mrpc", "mrpc", "MRPC", settings={"epochs": 4}), ("f1", "accuracy"), 87.0),
-    "STS-B": (_glue("stsb", "stsb", "STS-B", settings={"epochs": 4}), ("spearman", "pearson"), 85.0),
-    "CoLA": (_glue("cola", "cola", "CoLA", settings={"epochs": 4}), ("matthews", "accuracy"), 27.0),
-    "SST-2": (_glue("sst2", "sst2", "SST-2", settings={"epochs": 2}), ("accuracy",), 90.0),
-    "RTE": (_glue("rte", "rte", "RTE", settings={"epochs": 4}), ("accuracy",), None),
+    "MRPC": (glue_case("mrpc", "mrpc", "MRPC", settings={"epochs": 4}), ("f1", "accuracy"), 87.0),
+    "STS-B": (glue_case("stsb", "stsb", "STS-B", settings={"epochs": 4}), ("spearman", "pearson"), 85.0),
+    "CoLA": (glue_case("cola", "cola", "CoLA", settings={"epochs": 4}), ("matthews", "accuracy"), 27.0),
+    "SST-2": (glue_case("sst2", "sst2", "SST-2", settings={"epochs": 2}), ("accuracy",), 90.0),
+    "RTE": (glue_case("rte", "rte", "RTE", settings={"epochs": 4}), ("accuracy",), None),
 }
 RATES = ({"optimizer.rate": 5e-5}, {"optimizer.rate": 1e-4})
 GRID = (*RATES, *({"batch.size": 16, **rate} for rate in RATES))
@@ -78,7 +70,7 @@ def glue(options: Any) -> int:
     searched = {name: (GLUE[name][0], GRID) for name in ("STS-B", "CoLA") if name in names}
     if "SST-2" in names:
         searched["SST-2"] = (GLUE["SST-2"][0], RATES)
-        searched["tenth"] = (_glue("sst2-tenth", "sst2", "SST-2", settings={"epochs": 2}, rows=6735), RATES)
+        searched["tenth"] = (glue_case("sst2-tenth", "sst2", "SST-2", settings={"epochs": 2}, rows=6735), RATES)
     if "MRPC" in names or "RTE" in names:  # RTE has no target, and is trained as the other small set of pairs
         searched["MRPC"] = (GLUE["MRPC"][0], (*GRID, *FOR_MRPC))
     best = dict(zip(searched, search(*searched.values()), strict=True))
@@ -198,7 +190,7 @@ def chinese(options: Any) -> int:
               settings={**high, "evaluation.every": 10_000}, rows=800), ("exact_match", "f1")),
     ]  # fmt: skip
     cases = [(one, measures) for one, measures in cases if options.only in one.name]
-    searched = {one.name: (one, ({}, *FEW_QUESTIONS[1:])) for one, _ in cases if one.name == "cmrc"}
+    searched = {one.name: (one, ({}, FEW_QUESTIONS[-1])) for one, _ in cases if one.name == "cmrc"}
     best = dict(zip(searched, search(*searched.values()), strict=True))
     cases = [(best.get(one.name, one), measures) for one, measures in cases]
     run_all(jobs_of(options, *([one] for one, _ in cases)))
@@ -216,7 +208,7 @@ def chinese(options: Any) -> int:
         "Chinese sets with m3e-small, dev scores in percent, of the best epoch there: mean ± standard deviation "
         "(least–most) over seeds; and of the same models on the test file, where there is one. thucnews: the "
         "first 10,000 rows; CMRC: the first 800 questions, scored by character, at the end of training, with the "
-        "best of three settings."
+        "better of two settings."
     )
     lines = [*SCORES_HEAD, *rows, "", *harness.verdict_table(verdicts, measured="measured"), "",
              *searched_rows(searched)]  # fmt: skip
@@ -309,92 +301,40 @@ def long(options: Any) -> int:
         right = [[int(one) for one in run_case(case, seed)["right"]] for seed in range(len(scores))]
         correct[name] = [statistics.fmean(each) for each in zip(*right, strict=True)]
         rows.append((name, shown(scores, "accuracy"), cost(case)))
-    lines = [f"| mode | accuracy | against head, 95% | p | {COST[0]} |", "|---|---|---|---|---|"]
-    for name, score, time in rows:
-        against = "– | –" if name == "head" or "head" not in correct else compared(correct[name], correct["head"])
-        lines.append(f"| {name} | {score} | {against} | {time} |")
+    lines = [f"| mode | accuracy | {COST[0]} |", "|---|---|---|", *(f"| {' | '.join(row)} |" for row in rows), ""]
     pools = [name for name in correct if name.startswith("segments")]
-    lines += ["", "| pools of segments | difference, 95% | p |", "|---|---|---|"]
-    lines += [
-        f"| {one} − {other} | {compared(correct[one], correct[other])} |" for one, other in combinations(pools, 2)
-    ]
+    others = [(name, "head") for name in correct if name != "head"] if "head" in correct else []
+    lines += compared([(*pair, correct[pair[0]], correct[pair[1]]) for pair in (*others, *combinations(pools, 2))])
     about = (
         "600 movie reviews for training, two epochs without dropout, MiniLM with 512 pieces; dev and test of "
         "the set together are one "
         "test of 400. Percent: mean ± standard deviation (least–most) over seeds, each judged once, at its end. "
         "Differences are judged by a paired bootstrap over the 400 reviews (each the mean of its seeds): it says how "
-        "far other reviews would change them, not other seeds; p is not corrected for there being eight."
+        "far other reviews would change them, not other seeds; p as it is, and by Holm's rule for all of them together."
     )
     page("finetune-long", "Text longer than the model", about, lines, list(cases.values()), options)
     return 0
 
 
-def compared(one: Sequence[float], other: Sequence[float]) -> str:
-    """The difference of two, its interval, and how likely it is to be none."""
-    found = paired_bootstrap(one, other)
-    return f"{100 * found.difference:+.1f} ({100 * found.low:+.1f} to {100 * found.high:+.1f}) | {found.p_value:.3f}"
-
-
-def worth(options: Any) -> int:
-    """What pre-training is worth: our mini after it, and with fresh weights, which need its vocabulary alone."""
-    settings = {"epochs": 4, "optimizer.rate": 3e-4}
-    sets = [
-        _glue("sst2-2000", "sst2", "SST-2", settings=settings, rows=2000),
-        _glue("sst2-10000", "sst2", "SST-2", settings=settings, rows=10_000),
-        _glue("mrpc", "mrpc", "MRPC", settings=settings),
-        _glue("cola", "cola", "CoLA", settings=settings),
-        Case("conll", "conll2003", "conll2003/train.txt", "conll2003/dev.txt", settings),
+def compared(pairs: Sequence[tuple[str, str, Sequence[float], Sequence[float]]]) -> list[str]:
+    """Differences of some from others, their intervals, and how likely they are to be none, by themselves and all."""
+    found = [paired_bootstrap(ours, theirs) for _, _, ours, theirs in pairs]
+    rows = [
+        f"| {one} − {other} | {100 * each.difference:+.1f} ({100 * each.low:+.1f} to {100 * each.high:+.1f}) | "
+        f"{each.p_value:.3f} | {holm:.3f} |"
+        for (one, other, _, _), each, holm in zip(pairs, found, by_holm([each.p_value for each in found]), strict=True)
     ]
-    sets = [case for case in sets if options.only in case.name]
-    fresh = _worth_cases(sets, "fresh", fresh_mini())
-    if not (MINI / "run" / "model").is_dir():
-        run_all(jobs_of(options, *([one] for one in fresh)))
-        print("the rest needs the mini of `make results NAME=pretrain ARGS='--run en'`, which is not there", flush=True)
-        return 1
-    pretrained = _worth_cases(sets, "pretrained", MINI / "run" / "model")
-    pairs = list(zip(fresh, pretrained, strict=True))
-    run_all(jobs_of(options, *pairs))
-    rows = []
-    for both, case in zip(pairs, sets, strict=True):
-        metric = case.request(0).options["metric"]
-        found = [several(one, options, beside=both) for one in both]
-        gain = 100 * (statistics.fmean(s[metric] for s in found[1]) - statistics.fmean(s[metric] for s in found[0]))
-        cells = (*(shown(scores, metric) for scores in found), f"{gain:+.1f}", cost(both[1]))
-        rows.append(f"| {case.name}, {metric} | {' | '.join(cells)} |")
-    about = (
-        "The mini of [pretrain-en](pretrain-en.md), made again by its command, against the same mini with the weights "
-        "that its pre-training began with, which are random but for heads that look at neighbouring words: dev scores "
-        "in percent, of the best epoch, mean ± standard deviation (least–most) over seeds of fine-tuning, "
-        f"{settings['epochs']} epochs, rate {settings['optimizer.rate']:g}. Neither side's rate was searched for."
-    )
-    lines = [f"| set | fresh weights | pre-trained | gain | {COST[0]} |", "|---|---|---|---|---|", *rows]
-    page("finetune-worth", "What pre-training is worth", about, lines, [one for both in pairs for one in both], options)
-    return 0
+    return ["| what | difference, 95% | p | p by Holm |", "|---|---|---|---|", *rows]
 
 
-def _worth_cases(sets: Sequence[Case], kind: str, model: Path) -> list[Case]:
-    """The sets with a model as their beginning; their names hold which it is, by its weights."""
-    mark = hashlib.sha256((model / "model.safetensors").read_bytes()).hexdigest()[:8]
-    return [replace(case, name=f"worth-{case.name}-{kind}-{mark}", model=str(model.relative_to(ROOT))) for case in sets]
-
-
-def fresh_mini() -> Path:
-    """A mini with the pre-trained one's vocabulary, as pre-training begins: no training at all."""
-    from bertsmith.bundle.folder import Bundle, write_bundle
-    from bertsmith.config import named_size
-    from bertsmith.jobs.shards import open_tokenizer
-    from bertsmith.model.heads import build
-    from bertsmith.model.initial import look_at_neighbours
-    from pretrain_run import make_vocabulary
-
-    folder = RUNS / "fresh-mini"
-    if not folder.exists():
-        tokenizer = open_tokenizer(str(make_vocabulary("en")))
-        model = build(named_size("mini", vocab_size=tokenizer.vocab_size), "pretraining", seed=0)
-        look_at_neighbours(model.encoder)
-        bundle = Bundle(model, tokenizer, model.config.max_position_embeddings)
-        write_bundle(folder, bundle, source="a benchmark, without training")
-    return folder
+def by_holm(values: Sequence[float]) -> list[float]:
+    """P values for several comparisons at once (Holm, 1979): the least counts for all, the next for one fewer."""
+    order = sorted(range(len(values)), key=lambda place: values[place])
+    found, highest = [0.0] * len(values), 0.0
+    for rank, place in enumerate(order):
+        highest = max(highest, min(1.0, (len(values) - rank) * values[place]))
+        found[place] = highest
+    return found
 
 
 PARTS: dict[str, Callable[[Any], int]] = {

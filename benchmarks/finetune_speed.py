@@ -86,8 +86,9 @@ def memory_of(which: str, answer: Any) -> None:
             epoch = Ours("sst2")
         else:
             run.keep_freed_memory = lambda **_: False  # type: ignore[attr-defined]  # that is how we treat ourselves
-            trainer, _ = Peer("sst2", Path(scratch), FIXED if "128" in which else None).prepare()
-            epoch = trainer.train
+            peer = Peer("sst2", Path(scratch), FIXED if "128" in which else None)
+            epoch = peer.prepare()[0].train
+            del peer.run.bundle  # our own copy of the model is none of the Trainer's
         ctypes.CDLL("libc.so.6").malloc_trim(0)  # what loading has freed is nobody's
         Path("/proc/self/clear_refs").write_text("5")  # forget the highest mark so far
         before = harness.resident()["VmRSS"]

@@ -1,7 +1,9 @@
 """The peer of fine-tuning: `transformers`' Trainer, with the same rows in the same order, settings, weights and seed.
 
 It begins with our own model, head included, through a folder on disk; every epoch reads the items in the order of our
-run. Padding is to the longest of a batch (the collator's own way), or to a fixed length as `run_glue` has it.
+run. Its warm-up is its own, and one step behind ours: its first step has a rate of zero. Without dropout, and with that
+warm-up given to our loop, both come to the same weights (tests/finetuning/test_trainer_peer.py). Padding is to the
+longest of a batch (the collator's own way), or to a fixed length as `run_glue` has it.
 """
 
 from __future__ import annotations
