@@ -185,8 +185,13 @@ def test_wrong_input_is_code_2_with_one_message_and_nothing_written(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_interrupt_is_130(run, monkeypatch):
+@pytest.mark.parametrize("wrapped", [False, True])
+def test_interrupt_is_130(run, monkeypatch, wrapped):
+    """Also one that comes while a library makes its classes, which Python 3.11 wraps."""
+
     def interrupted():
+        if wrapped:
+            raise RuntimeError("Error calling __set_name__") from KeyboardInterrupt()
         raise KeyboardInterrupt
 
     import bertsmith.jobs.models

@@ -219,9 +219,12 @@ def test_a_study_that_was_stopped_counts_only_what_ended(ask, tmp_path):
     assert stopped.stopped_by == "SIGTERM"
     assert [trial.folder.name for trial in stopped.trials] == ["trial-000"]
     assert not (tmp_path / "run" / "summary.json").exists()
+    settings = json.loads((tmp_path / "run" / "trial-001" / "config.json").read_text())["settings"]
     watcher = Counting()
     done = finetune_many(ask(), tmp_path / "run", search="optuna", trials=2, resume=True, observer=watcher)
     assert len(watcher.begun) == 1
+    assert watcher.notes == ["going on from step 1"]
+    assert json.loads((tmp_path / "run" / "trial-002" / "config.json").read_text())["settings"] == settings
     assert [trial.folder.name for trial in done.trials] == ["trial-000", "trial-002"]
     assert all(trial.scores for trial in done.trials)
     assert len(summary_of(tmp_path / "run")["trials"]) == 2

@@ -12,7 +12,7 @@ from bertsmith.errors import DataError
 from bertsmith.tasks.answer import AnswerTask
 from bertsmith.tasks.answer_scores import best_threshold
 from bertsmith.tasks.squad import Answer, Question
-from bertsmith.tasks.task import Criterion, TaskBatch
+from bertsmith.tasks.task import Criterion, TaskBatch, say_cut
 from finetuning.small_tasks import make_tokenizer, write_json_lines, write_table
 
 TOKENIZER = make_tokenizer()
@@ -124,6 +124,39 @@ def test_an_answer_across_windows_is_learned_where_it_is_whole_or_nowhere():
     assert [item.targets.tolist() for item in items] == [[[0, 0]], [[0, 0]]]
     overlapping = task.changed(stride=3).encode([question(context, "f g")], TOKENIZER)
     assert [item.targets.tolist() for item in overlapping] == [[[0, 0]], [[7, 8]], [[0, 0]]]
+
+
+def test_questions_that_are_cut_are_counted():
+    whole, cut = question("the river", "river", asked="who " * 5), question("the river", "river", asked="who " * 6)
+    task = task_of(max_question=5)
+    assert [task.cuts([example], TOKENIZER) for example in (whole, cut)] == [False, True]
+    examples = [whole, cut, whole, cut]
+    assert task.count_cut(examples, task.encode(examples, TOKENIZER), TOKENIZER) == 2
+    said = "2 of 4 texts are questions of more than 5 pieces, and are cut; see --set"
+    assert say_cut(task, 2, "4 texts") == [f"{said} task.max_question=…"]
+    assert say_cut(task, 2, "4 texts", in_training=False) == [f"{said} max_question=…"]
+    assert say_cut(task.changed(max_length=8), 2, "4 texts")[0].endswith("see --set task.max_length=…")
+
+
+def test_answers_as_the_hubs_data_sets_have_them(tmp_path):
+    row = {"id": "a", "question": "who", "context": "anna was here"}
+    several = {"text": ["anna", "here"], "answer_start": [0, 9]}
+    path = write_json_lines(tmp_path / "a.jsonl", [
+        {**row, "answers": several}, {**row, "id": "b", "answers": {"text": [], "answer_start": []}}])  # fmt: skip
+    found = list(task_of(unanswerable=True).read(str(path)))
+    assert [example.answers for example in found] == [(Answer("anna", 0), Answer("here", 9)), ()]
+    for broken, what in (
+        ({"text": ["anna"]}, "expected answers as"),
+        ({"text": ["anna"], "answer_start": [1]}, "the answer 'anna' is not at character 1 of its context: it stands"),
+        ({"text": [""], "answer_start": [1]}, "an answer is '', not text"),
+        (["anna"], "expected answers as"),
+    ):
+        path = write_json_lines(
+            tmp_path / "a.jsonl", [{**row, "answers": several}, {**row, "id": "b", "answers": broken}]
+        )
+        with pytest.raises(DataError) as refusal:
+            list(task_of().read(str(path)))
+        assert str(refusal.value).startswith(f"{path}, line 2: {what}")
 
 
 def test_a_long_question_is_cut_and_leaves_room():

@@ -55,6 +55,47 @@ def test_running_text_is_not_taken_for_words(tmp_path, line):
     assert [each.words for each in task_of(plain=True).read(str(plain), labelled=False)] == [("anna", "lives")]
 
 
+@pytest.mark.parametrize(
+    "line", ["Anna lives in Rome .", "She was born in 1867", "ANNA ROME", "محمد يعيش في باريس", "小明 住在 北京"]
+)
+def test_a_sentence_is_no_word_whatever_it_ends_in(tmp_path, line):
+    path = write_lines(tmp_path / "a.txt", [line])
+    with pytest.raises(
+        DataError, match=r"a\.txt, line 1: .* is more than a word and its tag; running text goes into J"
+    ):
+        list(task_of().read(str(path), labelled=False))
+
+
+def test_a_sentence_is_no_word_where_tags_are_plain(tmp_path):
+    task = Tag.of({"plain": True}, ("DET", "NOUN"))
+    tagged = write_lines(tmp_path / "a.txt", ["the x DET", "cat y NOUN"])
+    assert [each.words for each in task.read(str(tagged), labelled=False)] == [("the", "cat")]
+    running = write_lines(tmp_path / "b.txt", ["the cat sleeps", "the dog runs"])
+    with pytest.raises(DataError, match=r"b\.txt, line 1: 'the cat sleeps' is more than a word and its tag"):
+        list(task.read(str(running), labelled=False))
+
+
+def test_characters_are_put_together_without_spaces(tmp_path):
+    characters = list("iPhone8很好，2018年")
+    tags = ["O"] * 10 + ["B-PER", *["I-PER"] * 4]
+    path = write_lines(tmp_path / "a.txt", [f"{one} {tag}" for one, tag in zip(characters, tags, strict=True)])
+    (found,) = task_of(characters=True).read(str(path))
+    assert found.text == "iPhone8很好，2018年"
+    assert found.text[slice(*found.offsets[-1])] == "年"
+    rows = write_json_lines(tmp_path / "a.jsonl", [{"tokens": characters, "tags": tags}])
+    (row,) = task_of(characters=True).read(str(rows))
+    assert (row.text, row.offsets) == (found.text, found.offsets)
+    assert task_of(characters=True).example(tokens=characters).text == found.text
+
+
+def test_a_document_that_comes_back_is_refused_where_it_would_be_read_as_one(tmp_path):
+    rows = [{"tokens": ["a"], "tags": ["O"], "document": name} for name in ("x", "y", "x")]
+    path = write_json_lines(tmp_path / "a.jsonl", rows)
+    assert [example.document for example in task_of().read(str(path))] == [0, 1, 0]
+    with pytest.raises(DataError, match=r"line 3: the document 'x' goes on after another has begun; put its rows tog"):
+        list(task_of(context=True).read(str(path)))
+
+
 def test_conll_columns_in_a_tsv_file_are_read_where_they_are_named(tmp_path):
     path = write_lines(tmp_path / "a.tsv", ["anna\tB-PER", "lives\tO", "", "rome\tB-LOC"])
     found = list(task_of(columns={"word": 1, "tag": 2}).read(str(path)))

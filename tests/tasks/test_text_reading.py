@@ -10,7 +10,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from bertsmith.errors import ConfigError, DataError
+from bertsmith.errors import ConfigError, DataError, InputError
 from bertsmith.tasks.classify import Classify
 from bertsmith.tasks.regress import Regress
 from bertsmith.tasks.tables import Place
@@ -258,3 +258,36 @@ def test_columns_can_be_set_as_any_option_and_are_added(changes):
 def test_columns_that_are_none_are_refused():
     with pytest.raises(ConfigError, match=r"^columns: "):
         Classify.of({}).changed(columns="body")
+
+
+def test_a_class_of_the_first_line_alone_may_be_a_header(tmp_path):
+    rows = ["review\tsentiment", "good\tpos", "bad\tneg", "fine\tpos", "poor\tneg"]
+    path = tmp_path / "a.tsv"
+    path.write_text("".join(f"{row}\n" for row in rows))
+    task = Classify.of({"columns": {"text": 1, "label": 2}})
+    examples = list(task.read(str(path)))
+    said = f"{path}, line 1: no other line has the class 'sentiment'; if that is a header, remove it"
+    assert task.with_labels(task.find_labels(examples)).remarks(examples) == [said]
+    assert task.with_labels(task.find_labels(examples[1:])).remarks(examples[1:]) == []
+    several = [*examples, *examples[:1]]
+    assert task.with_labels(task.find_labels(several)).remarks(several) == []
+
+
+def test_a_model_of_pairs_is_asked_about_pairs():
+    assert Classify.of({"pairs": True}).example("a", "b").pair == "b"
+    assert Classify.of({}).example("a").pair is None
+    with pytest.raises(InputError, match="there is no second text, and the model was trained on pairs"):
+        Classify.of({"pairs": True}).example("a")
+    with pytest.raises(InputError, match="there is a second text, and the model was trained on single texts"):
+        Classify.of({"pairs": False}).example("a", "b")
+
+
+def test_other_tables_than_ours_are_told_what_to_do(tmp_path):
+    path = tmp_path / "a.csv"
+    path.write_text("text;label\ngood;pos\n")
+    with pytest.raises(DataError, match=r"which column is the text\? There are text;label; put commas for the semicol"):
+        list(Classify.of({}).read(str(path)))
+    path = tmp_path / "a.jsonl"
+    path.write_text('[\n  {"text": "good", "label": "pos"}\n]\n')
+    with pytest.raises(DataError, match=r"a\.jsonl, line 1: is not JSON .*; a whole object goes on one line"):
+        list(Classify.of({}).read(str(path)))

@@ -6,6 +6,7 @@ back again as a Hugging Face folder that appears whole or not at all.
 
 from __future__ import annotations
 
+import hashlib
 import json
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -37,18 +38,21 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Bundle",
+    "digest_of_model",
     "google_checkpoint",
     "is_model_folder",
     "max_length_of",
     "no_model_in",
     "open_model",
     "read_bundle",
+    "read_task",
     "tokenizer_of",
     "write_bundle",
 ]
 
 MAX_SHARD_BYTES = 5 * 10**9
 EXTRA_FILE = "bertsmith.safetensors"
+_READ = (".safetensors", ".bin", ".json", ".txt")  # and the parts of a TensorFlow checkpoint
 
 
 @dataclass(frozen=True)
@@ -94,9 +98,21 @@ def open_model(folder: Path) -> tuple[BertConfig, WeightSource]:
 
 
 def no_model_in(folder: Path) -> str:
-    """What to say of a folder that holds no model."""
+    """What to say of a folder that holds no model, or the runs that will make one."""
+    if any((folder / name).is_file() for name in ("metrics.jsonl", "several.json")):
+        return f"{folder}: is not finished, so there is no model yet; go on with --resume"
     expected = f"config.json with {WEIGHT_FILES[0]}, or bert_config.json with bert_model.ckpt.index"
     return f"{folder}: no model here; expected {expected}"
+
+
+def digest_of_model(folder: Path) -> str:
+    """Of all that a model is read from: weights, configuration, tokenizer."""
+    digest = hashlib.sha256()
+    for path in sorted(folder.iterdir()):
+        if path.is_file() and (path.suffix in _READ or ".ckpt" in path.name):
+            with path.open("rb") as file:
+                digest.update(f"{path.name} {hashlib.file_digest(file, 'sha256').hexdigest()}\n".encode())
+    return digest.hexdigest()
 
 
 def google_checkpoint(folder: Path) -> GoogleCheckpoint | None:
@@ -138,7 +154,7 @@ def read_bundle(
         model,
         tokenizer,
         max_length_of(folder, config),
-        _read_task(folder),
+        read_task(folder),
         extras,
         read_pooling(folder),
         whitening,
@@ -146,7 +162,8 @@ def read_bundle(
     )
 
 
-def _read_task(folder: Path) -> dict[str, Any] | None:
+def read_task(folder: Path) -> dict[str, Any] | None:
+    """The kind of a fine-tuned model's task, and its options; None where Bertsmith has not fine-tuned it."""
     record = read_json(folder / TASK_FILE).get("task") if (folder / TASK_FILE).is_file() else None
     if record is None:
         return None

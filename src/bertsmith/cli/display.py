@@ -117,6 +117,11 @@ class FinetuneDisplay(TaskObserver):
     ) -> None:
         self._stop()
 
+    def on_run(self, name: str, changes: dict[str, float]) -> None:
+        """Which of several it is."""
+        self._stop()
+        self.on_note(f"{name}: {', '.join(f'{setting} {value:.4g}' for setting, value in changes.items())}")
+
     def on_begin(self, request: TaskRequest, num_items: int, total: int) -> None:
         """What will be done."""
         self._stop()

@@ -21,7 +21,7 @@ def finetune(
     /,
     *,
     output: Annotated[Path, Parameter(name=["--output", "-o"])],
-    task: Literal["classify", "regress", "choose", "tag", "answer"] | None = None,
+    task: str | None = None,
     preset: str | None = None,
     data: Path | None = None,
     train: Path | None = None,
@@ -60,7 +60,7 @@ def finetune(
     output
         The run folder: settings, log, checkpoints, predictions, model, report.
     task
-        The kind of task.
+        The kind of task: classify, regress, choose, tag or answer.
     preset
         A task by name, with its columns, metric and settings: mrpc, sst2, squad2, conll2003, …
     data
@@ -225,7 +225,8 @@ def _print_summary(summary: Summary, *, as_json: bool) -> None:
         for trial in summary.trials
     ]  # fmt: skip
     spreads = [summary.spread(name) for name in names]
-    rows.append(["mean ± spread", "", *(f"{100 * mean:.1f} ± {100 * spread:.1f}" for mean, spread in spreads)])
+    over = "mean ± spread" if summary.is_repeated else "mean ± spread over settings"
+    rows.append([over, "", *(f"{100 * mean:.1f} ± {100 * spread:.1f}" for mean, spread in spreads)])
     print_table(["run", "settings", *names], rows)
     print_line(f"best by {summary.metric}: {best.folder.name}")
     print_line(f"model: {summary.model}")

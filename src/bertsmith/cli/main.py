@@ -135,14 +135,22 @@ def run(arguments: list[str]) -> int:
     except BertsmithError as error:
         return _fail(error, 1)
     except KeyboardInterrupt:
-        sys.stderr.write("\ninterrupted\n")
-        return 130
+        return _interrupted()
     except BrokenPipeError:  # the reader of our output went away, as `head` does; nothing is left to flush
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except OSError as error:
         return _fail(error, 1)
+    except RuntimeError as error:
+        if isinstance(error.__cause__, KeyboardInterrupt):  # Python wraps one that comes while a class is made
+            return _interrupted()
+        raise
     return 0
+
+
+def _interrupted() -> int:
+    sys.stderr.write("\ninterrupted\n")
+    return 130
 
 
 def _fail(error: Exception, code: int) -> int:

@@ -85,11 +85,13 @@ def read_text(argument: str) -> str:
 
 def pairs_of(given: Sequence[str], flag: str = "--set", example: str = "optimizer.rate=1e-3") -> dict[str, str]:
     """NAME=VALUE, several, as --set and --column have them."""
-    found = {}
+    found: dict[str, str] = {}
     for pair in given:
         name, equals, value = pair.partition("=")
         if not equals or not name:
             raise ConfigError(f"{flag} {pair}: expected NAME=VALUE, as in {flag} {example}")
+        if name in found:
+            raise ConfigError(f"{flag} {name}=…: is given twice, as {found[name]} and as {value}; give it once")
         found[name] = value
     return found
 

@@ -14,6 +14,9 @@ __all__ = ["Observer"]
 class Observer:
     """Override what is of interest."""
 
+    def on_run(self, name: str, changes: dict[str, float]) -> None:
+        """The next of several runs, and what is its own."""
+
     def on_begin(self, request: Request, num_items: int, total: int) -> None:
         """A run begins: so many items, so many steps."""
 

@@ -1,7 +1,7 @@
 """Several runs of one request: with other seeds, or with other settings until the best are found.
 
-Every run has a folder of its own, and one that is finished is not run again: what was interrupted goes on where it was
-(in a study, with another proposal). A run whose loss is not finite has failed, and the others go on. The best model is
+Every run has a folder of its own, and one that is finished is not run again: what was interrupted goes on where it was.
+A run whose loss is not finite has failed, and the others go on. The best model is
 `model/` of the whole. Of a search only the best run keeps its weights. `several.json`, which is written first, says
 what kind of runs a folder holds; in any other folder nothing is touched.
 """
@@ -23,7 +23,7 @@ from bertsmith.finetuning.request import read_request, with_digests
 from bertsmith.finetuning.run import Result, finished
 from bertsmith.folders import new_folder, refuse_file, remove_unfinished, write_whole
 from bertsmith.settings import changed
-from bertsmith.train.request import take_up
+from bertsmith.train.request import CONFIG_FILE, take_up
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -34,9 +34,9 @@ if TYPE_CHECKING:
 
     RunOne = Callable[[Request, Path, Observer | None], Result]
 
-__all__ = ["GRID", "Summary", "Trial", "check_free", "opened", "run_grid", "run_seeds", "run_study"]
+__all__ = ["GRID", "SEVERAL_FILE", "Summary", "Trial", "check_free", "opened", "run_grid", "run_seeds", "run_study"]
 
-_MARK = "several.json"
+SEVERAL_FILE = "several.json"
 _FAILED = "failed.json"  # in the folder of a run: why it is not to be tried again
 
 # The paper's, appendix A.3.
@@ -85,6 +85,11 @@ class Summary:
         found = [trial for trial in self.trials if trial.scores]
         return sorted(found, key=lambda trial: -(trial.scores or {})[self.metric])
 
+    @property
+    def is_repeated(self) -> bool:
+        """Whether the runs differ by their seed alone; only then a mean is one of equals."""
+        return all(trial.changes.keys() <= {"seed"} for trial in self.trials)
+
     def spread(self, name: str) -> tuple[float, float]:
         """The mean of a score, and its standard deviation."""
         values = [trial.scores[name] for trial in self.finished if trial.scores and name in trial.scores]
@@ -96,7 +101,7 @@ def opened(folder: Path, kind: str, *, resume: bool, note: Callable[[str], objec
     """A folder for runs of a kind: a new one, or with `resume` one that holds such; bad input leaves nothing behind."""
     refuse_file(folder)
     is_new = not folder.exists() or (resume and not any(folder.iterdir()))
-    mark = folder / _MARK
+    mark = folder / SEVERAL_FILE
     if not is_new:
         if not resume:
             raise InputError(f"{folder}: exists already; go on with --resume, or name a new folder")
@@ -107,7 +112,7 @@ def opened(folder: Path, kind: str, *, resume: bool, note: Callable[[str], objec
     if is_new and resume:
         note(f"{folder}: nothing to resume, so new runs begin")
     folder.mkdir(parents=True, exist_ok=True)
-    remove_unfinished(folder, _MARK, "model", "summary.json")
+    remove_unfinished(folder, SEVERAL_FILE, "model", "summary.json")
     _write_json(mark, {"kind": kind})
     try:
         yield
@@ -127,17 +132,21 @@ def check_free(request: Request, search: str, given: Iterable[str]) -> None:
         raise ConfigError("batch.tokens: --search looks for batch.size, which it makes void; leave it out")
 
 
-def run_seeds(request: Request, folder: Path, count: int, run_one: RunOne, stop: StopRequest) -> Summary:
+def run_seeds(
+    request: Request, folder: Path, count: int, run_one: RunOne, stop: StopRequest, observer: Observer | None = None
+) -> Summary:
     """The same run with `count` seeds, beginning at the request's own."""
     first = request.settings.seed
     changes = [{"seed": first + number} for number in range(count)]
-    return _run_all(request, folder, "seed", changes, run_one, stop, keep_all=True)
+    return _run_all(request, folder, "seed", changes, run_one, stop, observer or Observer(), keep_all=True)
 
 
-def run_grid(request: Request, folder: Path, run_one: RunOne, stop: StopRequest) -> Summary:
+def run_grid(
+    request: Request, folder: Path, run_one: RunOne, stop: StopRequest, observer: Observer | None = None
+) -> Summary:
     """Every combination of the paper's grid."""
     changes = [dict(zip(GRID, values, strict=True)) for values in product(*GRID.values())]
-    return _run_all(request, folder, "trial", changes, run_one, stop)
+    return _run_all(request, folder, "trial", changes, run_one, stop, observer or Observer())
 
 
 def run_study(
@@ -152,7 +161,9 @@ def run_study(
         trial.set_user_attr("changes", changes)
         pruning = _Pruning(observer, trial, metric, optuna)
         try:
-            result = run_one(_with(request, changes), _place_of(trial, folder), pruning)
+            place = _place_of(trial, folder)
+            observer.on_run(place.name, changes)
+            result = run_one(_with(request, changes), place, pruning)
         except DivergenceError as error:
             observer.on_note(str(error))
             trial.set_user_attr("failed", str(error))
@@ -170,8 +181,7 @@ def run_study(
     ended = _trials_of(study, folder)
     for trial in ended:
         _check_same(_with(request, trial.changes), trial.folder)
-    for place in {_place_of(trial, folder) for trial in study.trials} - {trial.folder for trial in ended}:
-        shutil.rmtree(place, ignore_errors=True)  # of those that were stopped or killed
+    _take_up_trials(study, folder)
     if len(ended) < count:
         study.optimize(objective, n_trials=count - len(ended), catch=(_StoppedError,), callbacks=[after_each])
     ended = _trials_of(study, folder)
@@ -220,6 +230,20 @@ def _trials_of(study: Any, folder: Path) -> list[Trial]:
     ]  # fmt: skip
 
 
+def _take_up_trials(study: Any, folder: Path) -> None:
+    """Have trials that were stopped or killed proposed again, first of all, each with the run that it has begun.
+
+    Optuna ends a trial for good when it stops, so what goes on is a new one with the same settings.
+    """
+    for trial in study.trials:
+        place = _place_of(trial, folder)
+        if trial.state.name in ("RUNNING", "FAIL") and (place / CONFIG_FILE).is_file():
+            study.enqueue_trial(trial.params)
+            place.rename(_place_of(study.trials[-1], folder))
+        elif trial.state.name in ("RUNNING", "FAIL"):
+            shutil.rmtree(place, ignore_errors=True)
+
+
 class _StoppedError(Exception):
     """By a signal: Optuna is to learn nothing from such a trial."""
 
@@ -255,6 +279,7 @@ def _run_all(
     changes: Iterable[dict[str, Any]],
     run_one: RunOne,
     stop: StopRequest,
+    observer: Observer,
     *,
     keep_all: bool = False,
 ) -> Summary:
@@ -269,10 +294,12 @@ def _run_all(
         elif stop:
             return Summary(folder, metric, trials, stopped_by=stop.name)
         else:
+            observer.on_run(place.name, change)
             try:
                 result = run_one(asked, place, None)
             except DivergenceError as error:
                 failed = str(error)
+                observer.on_note(f"{place.name}: {failed}")
                 _write_json(place / _FAILED, {"failed": failed})
         if result is not None and result.stopped_by is not None:
             return Summary(folder, metric, trials, stopped_by=result.stopped_by)

@@ -7,6 +7,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from bertsmith.bundle.folder import digest_of_model
+from bertsmith.bundle.resolve import find_model
 from bertsmith.config import read_json
 from bertsmith.errors import ConfigError, DataError
 from bertsmith.finetuning.settings import Settings
@@ -26,7 +28,7 @@ _INSTEAD = {"long": "; tags and answers read long text in windows, always"}
 class Request:
     """All that decides a run's result. `rows` limits the training file to its first so many examples.
 
-    The digests of the files are filled in when a run begins; one that goes on wants the same files.
+    The digests of the files and of the model are filled in when a run begins; one that goes on wants the same.
     """
 
     model: str
@@ -39,6 +41,7 @@ class Request:
     rows: int | None = None
     train_digest: str | None = None
     dev_digest: str | None = None
+    model_digest: str | None = None
 
 
 def make_request(
@@ -134,14 +137,14 @@ def digest_of(file: str) -> str | None:
 
 
 def with_digests(request: Request) -> Request:
-    """The same, with the digests of its files; where it has some already, they must be these."""
-    digests = []
-    for file, before in ((request.train, request.train_digest), (request.dev, request.dev_digest)):
-        digest = None if file is None else digest_of(file)
-        if before not in (None, digest):
+    """The same, with the digests of its files and model; where it has some already, they must be these."""
+    now: dict[str, str | None] = {"model": digest_of_model(find_model(request.model)[0])}
+    now["train"], now["dev"] = (None if file is None else digest_of(file) for file in (request.train, request.dev))
+    for field, digest in now.items():
+        if getattr(request, f"{field}_digest") not in (None, digest):
+            what = "model" if field == "model" else "file"
             raise DataError(
-                f"{file}: has changed since the run was begun; put the file back as it was, or begin a new run "
-                "in another folder"
+                f"{getattr(request, field)}: has changed since the run was begun; put the {what} back as it was, or "
+                "begin a new run in another folder"
             )
-        digests.append(digest)
-    return replace(request, train_digest=digests[0], dev_digest=digests[1])
+    return replace(request, **{f"{field}_digest": digest for field, digest in now.items()})  # type: ignore[arg-type]

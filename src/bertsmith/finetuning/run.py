@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from bertsmith.bundle.folder import Bundle, open_model, write_bundle
+from bertsmith.bundle.folder import Bundle, open_model, read_task, write_bundle
 from bertsmith.bundle.resolve import find_model, load_bundle
 from bertsmith.config import read_json
 from bertsmith.errors import ConfigError, DataError, InputError, TokenizerError
@@ -101,8 +101,10 @@ class FinetuningRun:
         self.request, self.folder, self.world, self.observer = request, folder, world, observer
         self.settings = request.settings
         task = make_task(request.kind, request.options)
-        examples = _read(task, request.train, request.rows)
-        labels = task.find_labels(examples)
+        knows_labels = task.num_outputs is not None or task.options.labels is not None
+        there = _read(task, request.train, request.rows if knows_labels else None)
+        labels = task.find_labels(there)  # of the whole file: its first rows may not have all of them
+        examples = there[: request.rows]
         if not labels and task.num_outputs is None:
             raise DataError(f"{request.train}, line 1: neither here nor in any other row is a label; write some")
         self.task = task.with_labels(labels)
@@ -112,11 +114,11 @@ class FinetuningRun:
         assert self.bundle.tokenizer is not None
         self.tokenizer = self.bundle.tokenizer
         left_out = say_left_out(task, request.train, request.rows) + say_left_out(task, request.dev)
-        for remark in (*self.task.remarks(examples), *left_out):
-            observer.on_note(remark)
         self.train_split = self._encoded(request.train, examples)
         num_cut = self.task.count_cut(examples, self.train_split.items, self.tokenizer)
-        for remark in say_cut(self.task, num_cut, f"{len(examples):,} training texts"):
+        cut = say_cut(self.task, num_cut, f"{len(examples):,} training texts")
+        self.remarks = (*self._say_kept_head(), *self.task.remarks(there), *left_out, *cut)
+        for remark in self.remarks:
             observer.on_note(remark)
         self.dev_split: Split | None = None
         if request.dev is not None:
@@ -163,6 +165,8 @@ class FinetuningRun:
         checkpoints = Checkpoints(self.folder / "checkpoints", self.world, keep=self.settings.checkpoint.keep)
         log = RunLog(self.folder, total, self.world, from_step=progress.step)
         metric = self.task.options.metric
+        for remark in self.remarks if progress.step == 0 else ():
+            log.add("note", 0, {"text": remark})
 
         def on_step(record: Any, now: Progress) -> None:
             values = log.step(record, now)
@@ -244,7 +248,8 @@ class FinetuningRun:
         else:
             changes["id2label"] = dict(enumerate(self.task.labels))
         changes["problem_type"] = self.task.problem_type
-        drop = () if self._knows_labels() else _HEADS
+        self.keeps_head = self._knows_task()
+        drop = () if self.keeps_head else _HEADS
         seed = self.settings.seed
         bundle = load_bundle(self.request.model, self.task.head, fresh_head=True, drop=drop, seed=seed, **changes)
         if bundle.tokenizer is None:
@@ -262,12 +267,23 @@ class FinetuningRun:
             )
         return bundle
 
-    def _knows_labels(self) -> bool:
-        """Whether the model's own head has these classes."""
+    def _knows_task(self) -> bool:
+        """Whether the model has a head of this kind of task, with these classes."""
         folder, packaged = find_model(self.request.model)
-        if packaged is not None or not self.task.labels:
-            return packaged is None
-        return tuple(open_model(folder)[0].id2label.values()) == self.task.labels
+        if packaged is not None:
+            return False
+        config, source = open_model(folder)
+        if not any(name.startswith(_HEADS) for name in source.tensors):
+            return False
+        record = read_task(folder)
+        same_kind = record is None or record["kind"] == self.task.kind
+        return same_kind and (not self.task.labels or tuple(config.id2label.values()) == self.task.labels)
+
+    def _say_kept_head(self) -> list[str]:
+        if not self.keeps_head:
+            return []
+        classes = f", with the classes {', '.join(self.task.labels):.200}" if self.task.labels else ""
+        return [f"{self.request.model}: its head for {self.task.kind}{classes} is kept, and trained further"]
 
     def _check_length(self) -> None:
         longest = self.task.options.max_length

@@ -11,7 +11,7 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field
 
 from bertsmith.settings import Name, Strict
-from bertsmith.train.settings import CheckpointSettings, Count, OptimizerSettings, RunSettings, ScheduleSettings, Share
+from bertsmith.train.settings import CheckpointSettings, Count, OptimizerSettings, RunSettings, ScheduleSettings
 
 __all__ = ["BatchSettings", "EvaluationSettings", "Settings"]
 
@@ -55,5 +55,5 @@ class Settings(RunSettings):
     freeze: Annotated[int, Field(ge=-1)] = 0
     fresh_layers: Annotated[int, Field(ge=0)] = 0
     class_weights: Literal["balanced"] | Weights | None = None
-    smoothing: Share = 0.0
+    smoothing: Annotated[float, Field(ge=0.0, lt=1.0)] = 0.0
     patience: Count | None = None

@@ -99,9 +99,9 @@ def finetune_many(
     with opened(output, search or "seeds", resume=resume, note=watcher.on_note), listening() as stop:
         run_one = partial(_run_one, observer=watcher, stop=stop)
         if seeds is not None:
-            summary = run_seeds(request, output, seeds, run_one, stop)
+            summary = run_seeds(request, output, seeds, run_one, stop, watcher)
         elif search == "grid":
-            summary = run_grid(request, output, run_one, stop)
+            summary = run_grid(request, output, run_one, stop, watcher)
         else:
             summary = run_study(request, output, trials, run_one, stop, watcher)
     if summary.model is not None:

@@ -92,7 +92,7 @@ def predictions_of(
         num_examples += 1
         yield found
     if tell is not None:
-        for remark in say_cut(task, sum(program.num_cut), f"{num_examples:,} texts", "--set max_length=…"):
+        for remark in say_cut(task, sum(program.num_cut), f"{num_examples:,} texts", in_training=False):
             tell(remark)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from bertsmith.errors import InputError
+from bertsmith.finetuning.many import SEVERAL_FILE
 from bertsmith.folders import refuse_file
 from bertsmith.train.request import CONFIG_FILE, AnyRequest, take_up
 
@@ -30,11 +31,11 @@ def settle(
         stored = read(output)
         return stored if asked is None else take_up(asked, stored)
     if output.exists() and not (resume and _is_empty(output)):
-        remedy = (
-            "it holds no run to go on with; name a new folder"
-            if resume
-            else "go on with --resume, or name a new folder"
-        )
+        remedy = "go on with --resume, or name a new folder"
+        if resume and (output / SEVERAL_FILE).is_file():
+            remedy = "it holds several runs; they go on with the whole command that began them, and --resume"
+        elif resume:
+            remedy = "it holds no run to go on with; name a new folder"
         raise InputError(f"{output}: exists already; {remedy}")
     if asked is None:
         raise InputError(f"{output}: there is nothing to resume, and no {missing} to begin with")

@@ -102,6 +102,12 @@ class Answered(_Found):
     candidates: list[Candidate]
 
 
+class Other(_Found):
+    """What a kind says that has no view of its own."""
+
+    model_config = ConfigDict(extra="allow")
+
+
 _SHAPES: dict[str, type[_Found]] = {
     "classify": Classified,
     "regress": Valued,
@@ -146,8 +152,8 @@ def load_dev(run: Path, request: Request) -> Dev[Any, Any]:
     name = str(request.dev)
     task = make_task(request.kind, request.options)
     predictions = _read_predictions(run / PREDICTIONS_FILE, _shape_of(task))
-    if isinstance(task, Classify):
-        task = task.with_labels(list(predictions[0].scores))  # type: ignore[attr-defined]
+    if isinstance(first := predictions[0], Classified | Labelled):
+        task = task.with_labels(list(first.scores))
     if Path(name).is_file() and request.dev_digest not in (None, digest_of(name)):
         raise _changed(name, "its content is another")
     examples = list(task.read(name))
@@ -167,7 +173,7 @@ def load_dev(run: Path, request: Request) -> Dev[Any, Any]:
 
 def _shape_of(task: Task[Any]) -> type[_Found]:
     severally = isinstance(task, Classify) and task.options.multilabel
-    return Labelled if severally else _SHAPES[task.kind]
+    return Labelled if severally else _SHAPES.get(task.kind, Other)
 
 
 def _read_predictions(path: Path, shape: type[_Found]) -> list[_Found]:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from bertsmith.folders import write_named
 from bertsmith.report.answers import show_answers
 from bertsmith.report.classes import show_choices, show_classes
+from bertsmith.report.dev import View
 from bertsmith.report.entities import show_entities
 from bertsmith.report.figures import name_score, show_score
 from bertsmith.report.numbers import show_numbers
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from bertsmith.report.dev import Dev, View
+    from bertsmith.report.dev import Dev
 
 __all__ = ["show_predictions", "write_evaluation"]
 
@@ -30,8 +31,9 @@ _VIEWS: dict[str, Callable[[Dev[Any, Any]], View]] = {
 
 
 def show_predictions(dev: Dev[Any, Any]) -> View:
-    """What each kind of task shows of examples beside their predictions."""
-    return _VIEWS[dev.task.kind](dev)
+    """What each kind of task shows of examples beside their predictions; nothing, where it has no view."""
+    show = _VIEWS.get(dev.task.kind)
+    return View([]) if show is None else show(dev)
 
 
 def write_evaluation(path: Path, model: str, data: str, dev: Dev[Any, Any], scores: dict[str, float]) -> None:

@@ -86,7 +86,9 @@ def _lead(summary: _Summary) -> str:
     given_up += f", {failed:,} failed" if failed else ""
     best = (summary.best.scores or {}).get(metric)
     top = f"; best {show_score(metric, best)} in {summary.best.folder}" if best is not None else ""
-    return f"{len(summary.trials):,} runs{given_up}; {name_score(metric)} {_mean(summary, metric)}{top}"
+    repeated = all(trial.changes.keys() <= {"seed"} for trial in summary.trials)
+    over = "" if repeated else " over all settings"
+    return f"{len(summary.trials):,} runs{given_up}; {name_score(metric)} {_mean(summary, metric)}{over}{top}"
 
 
 def _mean(summary: _Summary, name: str) -> str:

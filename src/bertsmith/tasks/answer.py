@@ -3,10 +3,12 @@
 A context longer than the model is read in windows. `stride` is the step from one window to the next, as in the
 original; `transformers` calls the overlap a stride (there, an overlap of 128 is a step of the window's room less 128).
 A window without the answer learns (0, 0), the place of `[CLS]`. An answer begins in the window where its first piece
-has most context. The answer is "" where the score of `[CLS]`, the least over the windows, is above the best answer's by
-more than `null_threshold`, which is set on the dev file.
+has most context: the `num_best` best of those beginnings are combined with as many ends (the original takes the best of
+all tokens first, then leaves out what cannot be, and may find fewer). The answer is "" where the score of `[CLS]`, the
+least over the windows, is above the best answer's by more than `null_threshold`, which is set on the dev file.
 
-Files: SQuAD's JSON (`.json`), or a table with `question`, `context` and, for training, `answer` and `start`.
+Files: SQuAD's JSON (`.json`), or a table with `question`, `context` and, for training, `answer` and `start`,
+or `answers` as the hub's data sets have them.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ from __future__ import annotations
 import unicodedata
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
 import numpy as np
 from pydantic import Field
@@ -23,7 +25,7 @@ from bertsmith.model.losses import span_loss
 from bertsmith.tasks.answer_scores import best_threshold, normalise, score_answers, score_chinese, without_marks
 from bertsmith.tasks.squad import Answer, Question, read_squad
 from bertsmith.tasks.tables import Column, Row, read_rows
-from bertsmith.tasks.task import Criterion, Item, Prediction, Scores, Task, TaskBatch, TaskOptions, packed_ids
+from bertsmith.tasks.task import Criterion, Item, Prediction, Scores, Task, TaskBatch, TaskOptions, TooLong, packed_ids
 from bertsmith.tasks.windows import cut_windows, most_context
 
 if TYPE_CHECKING:
@@ -37,6 +39,7 @@ if TYPE_CHECKING:
 __all__ = ["AnswerOptions", "AnswerTask"]
 
 Count = Annotated[int, Field(ge=1)]
+_LISTED = "answers"
 
 
 class AnswerOptions(TaskOptions):
@@ -105,10 +108,30 @@ class AnswerTask(Task[Question]):
         questions = tokenizer.encode_ids([example.question for example in examples])
         items: list[Item] = []
         for number, (example, ids) in enumerate(zip(examples, questions, strict=True)):
-            longest = min(self.options.max_question, self.options.max_length - 4)
-            question = np.array(ids[1:-1][:longest], np.int32)
+            question = np.array(ids[1:-1][: self._longest_question], np.int32)
             items.extend(self._windows(number, example, question, contexts[example.context], tokenizer))
         return items
+
+    @property
+    def _longest_question(self) -> int:
+        return min(self.options.max_question, self.options.max_length - 4)
+
+    def cuts(self, examples: Sequence[Question], tokenizer: Tokenizer) -> bool:
+        """Whether a question is too long; of a context all is read."""
+        questions = tokenizer.encode_ids([example.question for example in examples])
+        return any(len(ids) - 2 > self._longest_question for ids in questions)
+
+    def count_cut(self, examples: Sequence[Question], items: Sequence[Item], tokenizer: Tokenizer) -> int:
+        """Only a question that fills its room can have been."""
+        full = {item.notes.question for item in items if item.notes.begin - 2 == self._longest_question}
+        return sum(self.cuts([examples[number]], tokenizer) for number in full)
+
+    @property
+    def too_long(self) -> TooLong:
+        """See `Task`."""
+        option = "max_question=…" if self.options.max_question == self._longest_question else "max_length=…"
+        what = f"are questions of more than {self._longest_question} pieces, and are cut"
+        return TooLong(what, f"--set task.{option}", f"--set {option}")
 
     def _windows(
         self, number: int, example: Question, question: np.ndarray, context: _Context, tokenizer: Tokenizer
@@ -274,14 +297,30 @@ def _read_table(name: str, columns: dict[str, Column], *, labelled: bool, may_be
 
 
 def _answers(row: Row, columns: dict[str, Column], context: str, *, may_be_none: bool) -> tuple[Answer, ...]:
-    """The answer of a row; none where it is empty."""
+    """The answers of a row; none where it is empty, or has no list of them."""
     column = columns.get("answer", "answer")
+    if not row.has(column) and row.has(_LISTED):
+        return tuple(_answer(row, text, start, context) for text, start in _listed(row))
     if may_be_none and row.get(column) is None:  # a column with gaps
         return ()
     answer = row.text(column)
-    if not answer:
-        return ()
-    start = row.get(columns.get("start", "start"))
+    return (_answer(row, answer, row.get(columns.get("start", "start")), context),) if answer else ()
+
+
+def _listed(row: Row) -> list[tuple[str, Any]]:
+    """Answers and their places as the hub's data sets have SQuAD's: `{"text": […], "answer_start": […]}`."""
+    given = row.get(_LISTED)
+    texts, starts = (given.get(name) if isinstance(given, dict) else None for name in ("text", "answer_start"))
+    if not (isinstance(texts, list) and isinstance(starts, list) and len(texts) == len(starts)):
+        raise row.place.error(f'expected {_LISTED} as {{"text": […], "answer_start": […]}}, found {given!r:.60}')
+    for text in texts:
+        if not isinstance(text, str) or not text:
+            raise row.place.error(f"an answer is {text!r:.60}, not text; correct it or remove the row")
+    return list(zip(texts, starts, strict=True))
+
+
+def _answer(row: Row, answer: str, start: Any, context: str) -> Answer:
+    """An answer that stands where it is said to."""
     if isinstance(start, float) and start.is_integer():  # of a column with gaps
         start = int(start)
     begin = int(start) if str(start).isdecimal() and len(str(start)) < 18 else -1  # more digits are no place in a text
@@ -289,4 +328,4 @@ def _answers(row: Row, columns: dict[str, Column], context: str, *, may_be_none:
         there = context.find(answer)
         remedy = f"it stands at {there}" if there >= 0 else "it is not in the context at all"
         raise row.place.error(f"the answer {answer!r:.60} is not at character {start!r:.20} of its context: {remedy}")
-    return (Answer(answer, begin),)
+    return Answer(answer, begin)

@@ -14,11 +14,11 @@ import torch
 import torch.nn.functional as F
 from pydantic import Field
 
-from bertsmith.errors import ConfigError
+from bertsmith.errors import ConfigError, InputError
 from bertsmith.model.heads import Classifier
 from bertsmith.tasks import scores
 from bertsmith.tasks.tables import NOWHERE, Place
-from bertsmith.tasks.task import Criterion, Item, Prediction, Scores, Task, TaskBatch, count_texts_cut
+from bertsmith.tasks.task import Criterion, Item, Prediction, Scores, Task, TaskBatch, TooLong, count_texts_cut
 from bertsmith.tasks.texts import TextExample, TextOptions, count_pairs_cut, encode_texts, is_cut, read_texts
 
 if TYPE_CHECKING:
@@ -88,7 +88,10 @@ class TextTask(Task[TextExample]):
         return False
 
     def example(self, text: str, pair: str | None = None) -> TextExample:
-        """A text, or a pair of texts."""
+        """A text, or a pair of texts; as in training, where that is known."""
+        if self.options.pairs is not None and self.options.pairs != (pair is not None):
+            have, was = ("no second text", "pairs") if pair is None else ("a second text", "single texts")
+            raise InputError(f"there is {have}, and the model was trained on {was}")
         return TextExample(NOWHERE, text, pair, None)
 
     def encode(self, examples: Sequence[TextExample], tokenizer: Tokenizer) -> list[Item]:
@@ -109,12 +112,12 @@ class TextTask(Task[TextExample]):
         return count_pairs_cut(examples, items, tokenizer, self.options.max_length)
 
     @property
-    def too_long(self) -> tuple[str, str]:
+    def too_long(self) -> TooLong:
         """See `Task`."""
         if self.options.long.mode is None:
-            return super().too_long[0], "--max-length and --long"
+            return TooLong(super().too_long.what, "--max-length and --long")
         what = f"have a second text that is cut to go with the first into {self.options.max_length} pieces"
-        return what, "--max-length, or make it the first: --column text=…"
+        return TooLong(what, "--max-length, or make it the first: --column text=…")
 
     def check_alike(self, training: TextExample, other: TextExample) -> None:
         """Both have a second text, or none has."""
@@ -182,6 +185,17 @@ class Classify(TextTask):
             return self.options.labels
         found = {name for example in examples for name in self._names(example)}
         return tuple(sorted(found, key=_numbers_first))
+
+    def remarks(self, examples: Sequence[TextExample]) -> list[str]:
+        """Also a class of the first line alone, where columns go by number: a header looks like that."""
+        found = super().remarks(examples)
+        if isinstance(self.options.columns.get("label"), int) and len(self.labels) > 2:
+            first, *others = (self._names(example) for example in examples)
+            for name in {*first}.difference(*others):
+                found.append(
+                    f"{examples[0].place}: no other line has the class {name!r:.60}; if that is a header, remove it"
+                )
+        return found
 
     def target(self, example: TextExample) -> np.ndarray | None:
         """(1,) the number of the class, or (1, C) which of them."""

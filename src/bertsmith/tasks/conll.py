@@ -13,12 +13,14 @@ from bertsmith.errors import ConfigError
 from bertsmith.tasks.tables import Column, Place, numbered_lines
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
 __all__ = ["Sentence", "check_tag", "is_entity_tag", "read_conll"]
 
 _SEVERAL = re.compile(r"[\u3400-\u9fff]{2}")  # Chinese characters
-_TAG = re.compile(r"O|[BIMESLU]-\S+|[BIMES]")
+_LONG_TAG = re.compile(r"O|[BIMESLU]-\S+")
+_NO_TAG = ("?", "_", "-")  # what stands there where nobody knows
+_TAG = re.compile(rf"{_LONG_TAG.pattern}|[BIMES]")
 _HEADER = (
     {"word", "words", "token", "tokens", "form", "text"},
     {"tag", "tags", "label", "labels", "pos", "upos", "ner"},
@@ -43,15 +45,16 @@ def read_conll(
     labelled: bool = True,
     plain: bool = False,
     characters: bool = False,
+    known: Sequence[str] = (),
 ) -> Iterator[Sentence]:
     """The sentences of a file; `word` and `tag` number the columns from 1, or from the end where negative.
 
     Where one of them is a name the first line is a header; but a file that need not be `labelled` may have none if only
     the tag has a name.
 
-    Tags are those of entities unless they are `plain`: then any name will do. Where nobody looks at them, lines that
-    end in a word of small letters are sentences, and would be taken for words; so are several Chinese `characters`
-    where each should have a line of its own.
+    Tags are those of entities unless they are `plain`: then any name will do. Where nobody looks at them, running text
+    would be taken for columns and all but a word of each line be lost (`_is_running`); and several Chinese `characters`
+    are no word. Plain tags are `known` to whoever asks.
     """
     lines: list[tuple[Place, list[str]]] = []
     document, width, found = 0, None, False
@@ -81,11 +84,13 @@ def read_conll(
                 _refuse_header(place, cells, word, tag)
         if len(cells) != width:
             raise place.error(f"{len(cells)} columns, not {width} as in the first line; correct or remove it")
-        running = not plain and len(cells) > 1 and _is_word(cells[-1])
-        if not labelled and (running or (characters and _SEVERAL.search(_cell(place, cells, word)))):
+        if not labelled and (
+            _is_running(text, cells, known if plain else None)
+            or (characters and _SEVERAL.search(_cell(place, cells, word)))
+        ):
             raise place.error(
                 f"{' '.join(cells)!r:.60} is more than a word and its tag; running text goes into JSON lines, as "
-                '{"text": "…"}, in a file that ends in .jsonl'
+                '{"text": "…"}, in a file that ends in .jsonl; columns without tags need tabs between them'
             )
         lines.append((place, cells))
     if not found:
@@ -131,8 +136,18 @@ def _sentence(
     return Sentence(lines[0][0], words, tags, document)
 
 
-def _is_word(cell: str) -> bool:
-    return not is_entity_tag(cell) and any(letter.islower() for letter in cell)
+def _is_running(text: str, cells: list[str], known: Sequence[str] | None) -> bool:
+    """Whether a line whose tags nobody looks at is a sentence; `known` are tags that have any name.
+
+    >>> [_is_running(line, line.split(), None) for line in ("Rome", "Rome NNP B-LOC", "Rome ?", "I saw Rome .")]
+    [False, False, False, True]
+    """
+    last = cells[-1]
+    if len(cells) == 1 or (last in known if known is not None else _LONG_TAG.fullmatch(last)):
+        return False
+    if "\t" in text:
+        return known is None and any(letter.islower() for letter in last)
+    return len(cells) > 2 or (known is None and last not in _NO_TAG)
 
 
 def is_entity_tag(name: str) -> bool:

@@ -247,7 +247,8 @@ def _read_jsonl(name: str) -> Iterator[Row]:
         try:
             cells = json.loads(line)
         except (ValueError, RecursionError) as error:
-            raise place.error(f"is not JSON ({error}); correct or remove the line") from error
+            remedy = "a whole object goes on one line" if line.strip() in "[{" else "correct or remove the line"
+            raise place.error(f"is not JSON ({error}); {remedy}") from error
         if not isinstance(cells, dict):
             raise place.error(f"expected a JSON object, found {type(cells).__name__}; correct or remove the line")
         if "\\u" in line and has_lone_surrogate(json.dumps(cells, ensure_ascii=False)):

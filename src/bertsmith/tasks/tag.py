@@ -71,7 +71,9 @@ class Tag(Task[TaggedText]):
         suffix = Path(name).suffix.lower()
         if suffix in _CONLL or (suffix == ".tsv" and columns.keys() & {"word", "tag"}):
             told = {"labelled": labelled, "plain": self.options.plain, "characters": self.options.characters}
-            return map(from_conll, read_conll(name, columns.get("word", 1), columns.get("tag", -1), **told))
+            where = columns.get("word", 1), columns.get("tag", -1)
+            sentences = read_conll(name, *where, **told, known=self.labels)
+            return (from_conll(sentence, characters=self.options.characters) for sentence in sentences)
         documents: dict[str, int] = {}
         numbers = count()
 
@@ -84,6 +86,10 @@ class Tag(Task[TaggedText]):
             name = str(given)
             if name not in documents:
                 documents[name] = next(numbers)
+            elif self.options.context and name != next(reversed(documents)):
+                raise row.place.error(
+                    f"the document {name!r:.60} goes on after another has begun; put its rows together"
+                )
             return documents[name]
 
         characters, plain = self.options.characters, self.options.plain
@@ -98,7 +104,7 @@ class Tag(Task[TaggedText]):
             if not isinstance(word, str) or has_lone_surrogate(word):
                 raise InputError(f"{word!r:.60} is not text: no str, or it has half a surrogate pair")
         if tokens:
-            return from_words(NOWHERE, tokens, None, document)
+            return from_words(NOWHERE, tokens, None, document, characters=self.options.characters)
         return from_text(NOWHERE, text, document, characters=self.options.characters)
 
     def reads_together(self, example: TaggedText, following: TaggedText) -> bool:

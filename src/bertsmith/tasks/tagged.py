@@ -55,15 +55,17 @@ class _Span(NamedTuple):
     label: str
 
 
-def from_conll(sentence: Sentence) -> TaggedText:
+def from_conll(sentence: Sentence, *, characters: bool = False) -> TaggedText:
     """A sentence whose words have lines of their own."""
-    text, offsets = _joined(sentence.words)
+    text, offsets = _joined(sentence.words, characters=characters)
     return TaggedText(sentence.place, text, sentence.words, offsets, sentence.tags, sentence.document, one_a_line=True)
 
 
-def from_words(place: Place, words: Sequence[str], tags: Sequence[str] | None, document: int) -> TaggedText:
+def from_words(
+    place: Place, words: Sequence[str], tags: Sequence[str] | None, document: int, *, characters: bool = False
+) -> TaggedText:
     """Words, and a text made of them."""
-    text, offsets = _joined(words)
+    text, offsets = _joined(words, characters=characters)
     return TaggedText(place, text, tuple(words), offsets, None if tags is None else tuple(tags), document)
 
 
@@ -101,7 +103,8 @@ def from_row(
     spans = columns.get("entities") or next((name for name in _SPAN_COLUMNS if row.has(name)), None)
     in_words = row.has(tokens) and (row.has(tags) or spans is None)
     if in_words or not row.has(text) or (labelled and spans is None):
-        return _from_tokens(row, tokens, tags if labelled else None, document, plain=plain)
+        found = _tokens_of(row, tokens, tags if labelled else None, plain=plain)
+        return from_words(row.place, *found, document, characters=characters)
     example = from_text(row.place, row.text(text), document, characters=characters)
     if not labelled:
         return example
@@ -109,7 +112,7 @@ def from_row(
     return replace(example, tags=_tags_of(example, _spans(row, spans, example.text)), from_spans=True)
 
 
-def _from_tokens(row: Row, tokens: Column, tags: Column | None, document: int, *, plain: bool) -> TaggedText:
+def _tokens_of(row: Row, tokens: Column, tags: Column | None, *, plain: bool) -> tuple[list[str], list[str] | None]:
     words, named = row.get(tokens), row.get(tags) if tags is not None else []
     for values in (words, named):
         if not (isinstance(values, list) and all(isinstance(value, str) for value in values)):
@@ -120,7 +123,7 @@ def _from_tokens(row: Row, tokens: Column, tags: Column | None, document: int, *
         raise row.place.error(f"{len(words)} words and {len(named)} tags; correct or remove the row")
     for tag in named:
         check_tag(row.place, tag, plain=plain)
-    return from_words(row.place, words, None if tags is None else named, document)
+    return words, None if tags is None else named
 
 
 def _spans(row: Row, column: Column, text: str) -> list[_Span]:
@@ -186,11 +189,14 @@ def _tags_of(example: TaggedText, spans: list[_Span]) -> tuple[str, ...]:
     return tuple(tags)
 
 
-def _joined(words: Sequence[str]) -> tuple[str, tuple[tuple[int, int], ...]]:
-    """A text from its words, a space between them but not between Chinese characters; and where each word stands."""
+def _joined(words: Sequence[str], *, characters: bool) -> tuple[str, tuple[tuple[int, int], ...]]:
+    """A text from its words, a space between them but not between Chinese characters; and where each word stands.
+
+    Where words are `characters`, there is no space: whoever took them apart has left out those that there were.
+    """
     text, offsets = "", []
     for word in words:
-        if text and not (has_han(text[-1]) and has_han(word[:1])):
+        if text and not characters and not (has_han(text[-1]) and has_han(word[:1])):
             text += " "
         offsets.append((len(text), len(text) + len(word)))
         text += word

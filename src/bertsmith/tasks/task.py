@@ -20,7 +20,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import chain
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Generic, Self, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Generic, NamedTuple, Self, TypeVar
 
 import numpy as np
 import torch
@@ -46,6 +46,7 @@ __all__ = [
     "Task",
     "TaskBatch",
     "TaskOptions",
+    "TooLong",
     "count_texts_cut",
     "packed_ids",
     "packed_texts",
@@ -141,6 +142,14 @@ class TaskOptions(Strict):
     metric: str = "accuracy"
 
 
+class TooLong(NamedTuple):
+    """What is cut, as the end of "3 of 40 texts", and what can be done about it in training and later."""
+
+    what: str
+    in_training: str
+    later: str = "--set max_length=…"
+
+
 class Task(ABC, Generic[Example]):
     """One task: a kind, its options, and the names of its classes once they are known."""
 
@@ -221,9 +230,9 @@ class Task(ABC, Generic[Example]):
         return 0
 
     @property
-    def too_long(self) -> tuple[str, str]:
-        """What `count_cut` counts, as the end of "3 of 40 texts", and what can be said in training instead."""
-        return f"are longer than {self.options.max_length} pieces, and are cut", "--max-length"
+    def too_long(self) -> TooLong:
+        """What `count_cut` counts."""
+        return TooLong(f"are longer than {self.options.max_length} pieces, and are cut", "--max-length")
 
     def check_alike(self, training: Example, other: Example) -> None:
         """Refuse an example of another file that is not made as one of training's is."""
@@ -298,15 +307,17 @@ def count_texts_cut(task: Task[Any], examples: Sequence[Any], items: Sequence[It
     return sum(task.cuts([one], tokenizer) for one in full)
 
 
-def say_cut(task: Task[Any], count: int, texts: str, remedy: str | None = None) -> list[str]:
-    """A sentence, where so many of some texts are cut; the remedy is what the task knows for training, or another.
+def say_cut(task: Task[Any], count: int, texts: str, *, in_training: bool = True) -> list[str]:
+    """A sentence, where so many of some texts are cut.
 
     >>> from bertsmith.tasks.classify import Classify
     >>> say_cut(Classify.of({}), 2, "40 texts")
     ['2 of 40 texts are longer than 128 pieces, and are cut; see --max-length and --long']
     """
-    what, in_training = task.too_long
-    return [f"{count:,} of {texts} {what}; see {remedy or in_training}"] if count else []
+    known = task.too_long
+    return (
+        [f"{count:,} of {texts} {known.what}; see {known.in_training if in_training else known.later}"] if count else []
+    )
 
 
 def packed_ids(tokenizer: Tokenizer, *parts: Sequence[int] | np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -141,9 +141,9 @@ def _refuse_doubt(row: Row, chosen: dict[str, Column | None], columns: dict[str,
     for field in ("text", "label") if labelled else ("text",):
         if chosen[field] is None:
             there = ", ".join(str(column) for column in row.cells)
-            raise row.place.error(
-                f"which column is the {field}? There are {there:.200}; name it with --column {field}=…"
-            )
+            one = len(row.cells) == 1 and ";" in there
+            remedy = "put commas for the semicolons" if one else f"name it with --column {field}=…"
+            raise row.place.error(f"which column is the {field}? There are {there:.200}; {remedy}")
     texts = [name for name in _USUAL["text"] if row.has(name)]
     if "text" not in columns and chosen.get("pair") is None and len(texts) > 1:
         raise row.place.error(

@@ -20,7 +20,7 @@ __all__ = ["CONFIG_FILE", "AnyRequest", "RunRequest", "take_up", "write_request"
 CONFIG_FILE = "config.json"
 # How a user names what is inside these fields; what is not known yet when a run is asked for is not compared.
 _PREFIXES = {"settings": "", "budget": "", "options": "task."}
-_FIXED_LATER = ("total", "train_digest", "dev_digest")
+_FIXED_LATER = ("total", "train_digest", "dev_digest", "model_digest")
 
 
 class RunRequest(Protocol):
