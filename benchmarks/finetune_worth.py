@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from bertsmith.bundle.folder import digest_of_model
+from bertsmith.train.metrics import read_log
 from finetune_runs import COST, ROOT, RUNS, Case, cost, glue_case, jobs_of, page, run_all, several, shown
 
 if TYPE_CHECKING:
@@ -43,14 +44,21 @@ def worth(options: Any) -> int:
         cells = (*(shown(scores, metric) for scores in found), f"{gain:+.1f}", cost(both[1]))
         rows.append(f"| {case.name}, {metric} | {' | '.join(cells)} |")
     about = (
-        "The mini of [pretrain-en](pretrain-en.md), made again by its command, against the same mini with the weights "
-        "that its pre-training began with, which are random but for heads that look at neighbouring words: dev scores "
-        "in percent, of the best epoch, mean ± standard deviation (least–most) over seeds of fine-tuning, "
-        f"{settings['epochs']} epochs, rate {settings['optimizer.rate']:g}. Neither side's rate was searched for."
+        f"The mini of [pretrain-en](pretrain-en.md), made again by its command, {how_far()}, against the same mini "
+        "with the weights that its pre-training began with, which are random but for heads that look at neighbouring "
+        "words: dev scores in percent, of the best epoch, mean ± standard deviation (least–most) over seeds of "
+        f"fine-tuning, {settings['epochs']} epochs, rate {settings['optimizer.rate']:g}. Neither side's rate was searched for."
     )
     lines = [f"| set | fresh weights | pre-trained | gain | {COST[0]} |", "|---|---|---|---|---|", *rows]
     page("finetune-worth", "What pre-training is worth", about, lines, [one for both in pairs for one in both], options)
     return 0
+
+
+def how_far() -> str:
+    """How long the mini was trained, and what it knows of held-out text: steps differ from machine to machine."""
+    last = [entry for entry in read_log(MINI / "run" / "metrics.jsonl") if entry["kind"] == "eval"][-1]
+    words, pairs = (f"{last[name]:.1%}" for name in ("mlm_accuracy", "pair_accuracy"))
+    return f"{last['step']:,} steps here ({words} of masked words and {pairs} of pairs in held-out text)"
 
 
 def _worth_cases(sets: Sequence[Case], kind: str, model: Path) -> list[Case]:
