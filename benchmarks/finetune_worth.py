@@ -47,7 +47,8 @@ def worth(options: Any) -> int:
         f"The mini of [pretrain-en](pretrain-en.md), made again by its command, {how_far()}, against the same mini "
         "with the weights that its pre-training began with, which are random but for heads that look at neighbouring "
         "words: dev scores in percent, of the best epoch, mean ± standard deviation (least–most) over seeds of "
-        f"fine-tuning, {settings['epochs']} epochs, rate {settings['optimizer.rate']:g}. Neither side's rate was searched for."
+        f"fine-tuning, {settings['epochs']} epochs, rate {settings['optimizer.rate']:g}. "
+        "Neither side's rate was searched for."
     )
     lines = [f"| set | fresh weights | pre-trained | gain | {COST[0]} |", "|---|---|---|---|---|", *rows]
     page("finetune-worth", "What pre-training is worth", about, lines, [one for both in pairs for one in both], options)
