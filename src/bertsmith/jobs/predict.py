@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import sys
 from dataclasses import dataclass, field
+from tempfile import TemporaryFile
 from typing import TYPE_CHECKING, Any, Literal
 
 from bertsmith.errors import DataError, InputError
@@ -72,6 +73,11 @@ def check_output(output: Path, given: str) -> None:
         raise InputError(f"{output}: the folder {output.parent} does not exist")
     if output.is_dir():
         raise InputError(f"{output}: is a folder; name a file")
+    if not output.exists() or output.is_file():  # a device is written to as it is
+        try:
+            TemporaryFile(dir=output.resolve().parent).close()
+        except OSError as error:
+            raise InputError(f"{output}: cannot be written there ({error.strerror}); name another place") from error
     refuse_same(given, output)
 
 

@@ -125,7 +125,8 @@ def test_a_page_that_cannot_be_written_is_refused_before_any_work(run):
     code, _, err = run(f"{BEGIN} --epochs 1 {QUICK}")
     assert code == 0, err
     for name, what in [("none/a.html", "the folder none does not exist"), ("run", "is a folder; name a file"),
-                       ("a.tsv", "is the input itself and would be replaced")]:  # fmt: skip
+                       ("a.tsv", "is the input itself and would be replaced"),
+                       ("/proc/a.html", "cannot be written there")]:  # fmt: skip
         code, out, err = run(f"evaluate run --data a.tsv --report {name}")
         assert (code, out) == (2, "")
         assert f"{name}: {what}" in err
