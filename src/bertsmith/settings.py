@@ -19,9 +19,9 @@ __all__ = ["Name", "Strict", "changed", "names_of", "read_yaml", "validated"]
 
 def _as_name(value: Any) -> Any:
     """YAML reads 0 as a number and `no` as a truth value; a number can only have been meant as it is written."""
-    if isinstance(value, bool):
+    if isinstance(value, bool | float):
         raise ValueError(  # noqa: TRY004 - which pydantic would not catch
-            f"is read as {str(value).lower()}; put quotation marks around a name such as 'no'"
+            f"is read as {str(value).lower()}; put quotation marks around a name such as 'no' or '1.0'"
         )
     return str(value) if isinstance(value, int) else value
 

@@ -29,7 +29,7 @@ def fine_tuned(ask, kinds, tmp_path):
     def make(kind, **changes):
         file = kinds[kind][-1]
         more = {"multilabel": {"task__multilabel": True}}.get(kind, {})
-        asked = ask(kind=kinds[kind][1], train=file, dev=file, epochs=2, **more, **changes)
+        asked = ask(kind=kinds[kind][1], train=file, dev=file, **{"epochs": 2, **more, **changes})
         result = finetune(asked, tmp_path / "run")
         config = json.loads((result.model / "config.json").read_text())
         return result, config, read_json_lines(result.folder / "predictions.jsonl")
@@ -85,16 +85,20 @@ def test_transformers_opens_a_chooser_and_says_the_same(fine_tuned):
 
 
 def test_transformers_opens_a_tagger_and_says_the_same(fine_tuned):
-    result, config, predictions = fine_tuned("tag")
+    result, config, predictions = fine_tuned("tag", epochs=20)  # until it tells them apart
     theirs = transformers.AutoModelForTokenClassification.from_pretrained(result.model).eval()
     assert list(config["id2label"].values()) == ["O", "B-LOC", "B-PER", "I-PER"]
     tokenizer = transformers.AutoTokenizer.from_pretrained(result.model)
     for (words, _), each in zip(tagged(), predictions, strict=True):
         batch = tokenizer(words, is_split_into_words=True, return_tensors="pt")
-        with torch.no_grad():
-            best = theirs(**batch).logits[0].argmax(1).tolist()
         firsts = [batch.word_ids().index(number) for number in range(len(words))]
-        assert [theirs.config.id2label[best[place]] for place in firsts] == each["tags"]
+        with torch.no_grad():
+            shares = theirs(**batch).logits[0, firsts].softmax(1)
+        assert [theirs.config.id2label[best] for best in shares.argmax(1).tolist()] == each["tags"]
+        assert len(set(each["tags"])) == 4
+        scores = [entity["score"] for entity in each["entities"]]
+        best = shares.amax(1)
+        np.testing.assert_allclose(scores, [best[:2].mean(), best[4]], rtol=1e-4, atol=1e-5)
 
 
 def test_transformers_opens_an_answerer_and_says_the_same(fine_tuned):

@@ -8,7 +8,10 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import torch
+from safetensors.torch import load_file
 
+from bertsmith.bundle.fitting import tensors_of
 from bertsmith.bundle.resolve import find_model
 from bertsmith.errors import DataError, InputError, ModelNotFoundError
 from bertsmith.finetuning.run import FinetuningRun
@@ -71,6 +74,31 @@ def test_a_head_is_kept_only_for_the_same_kind_of_task_and_that_is_said(ask, kin
     run, notes = begin(ask(model=first.folder, kind=kinds[other][1], train=kinds[other][-1], dev=None), tmp_path)
     assert notes == []
     assert not np.array_equal(run.bundle.model.classifier.weight.detach(), stored)
+
+
+@pytest.mark.parametrize(
+    ("head", "num_labels", "kind", "kept"),
+    [
+        ("classification", 1, "regress", True),
+        ("classification", 1, "choose", False),  # the same shape
+        ("classification", 3, "regress", False),
+        ("classification", 3, "answer", False),
+        ("choice", 1, "choose", True),
+        ("choice", 1, "regress", False),
+        ("tagging", 3, "regress", False),
+        ("span", 2, "answer", True),
+        ("pretraining", 2, "answer", False),
+    ],
+)
+def test_of_a_model_from_elsewhere_a_head_of_the_same_kind_is_kept(ask, kinds, tmp_path, head, num_labels, kind, kept):
+    model = write_model(tmp_path / "model", head, num_labels=num_labels, id2label=None)
+    (model / "bertsmith.json").unlink(missing_ok=True)
+    run, notes = begin(ask(model=model, kind=kinds[kind][1], train=kinds[kind][-1], dev=None), tmp_path)
+    assert notes == ([f"{model}: its head for {kind} is kept, and trained further"] if kept else [])
+    name = "qa_outputs" if kind == "answer" else "classifier"
+    stored = load_file(model / "model.safetensors").get(f"{name}.weight")
+    begun = tensors_of(run.bundle.model)[f"{name}.weight"].detach()
+    assert (stored is not None and torch.equal(begun, stored)) == kept
 
 
 def test_the_first_rows_are_trained_on_with_the_classes_of_all(ask, tmp_path):

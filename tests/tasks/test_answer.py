@@ -427,9 +427,9 @@ def test_a_broken_row_is_refused_with_file_and_line(tmp_path, row, what):
 
 
 def test_a_start_may_come_from_a_column_with_gaps(tmp_path):
-    rows = [{**SOUND, "start": 3.0}, {**SOUND, "answer": "", "start": None}]
+    rows = [{**SOUND, "start": 3.0}, {**SOUND, "answer": "", "start": None}, {**SOUND, "start": "3.0"}]
     found = list(task_of(unanswerable=True).read(str(write_json_lines(tmp_path / "a.jsonl", rows))))
-    assert [[answer.start for answer in each.answers] for each in found] == [[3], []]
+    assert [[answer.start for answer in each.answers] for each in found] == [[3], [], [3]]
     with pytest.raises(DataError, match=r"is not at character 3\.5 of its context"):
         list(task_of().read(str(write_json_lines(tmp_path / "b.jsonl", [{**SOUND, "start": 3.5}]))))
 

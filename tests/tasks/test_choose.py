@@ -60,7 +60,7 @@ def test_choices_and_their_names_in_lists_of_their_own(tmp_path):
     assert [(each.choices, each.label) for each in found] == [(("x", "y", "z"), number) for number in (1, 0, 2)]
 
 
-@pytest.mark.parametrize(("label", "number"), [(0, 0), ("1", 1), ("A", 0), ("C", 2)])
+@pytest.mark.parametrize(("label", "number"), [(0, 0), ("1", 1), (" 1", 1), (2.0, 2), ("1.0", 1), ("A", 0), ("C", 2)])
 def test_a_label_is_a_number_or_a_letter(tmp_path, label, number):
     row = {"text": "q", "choices": ["x", "y", "z"], "label": label}
     assert read(write_json_lines(tmp_path / "a.jsonl", [row]))[0].label == number

@@ -51,6 +51,18 @@ def test_tabs_divide_columns_where_there_are_any(tmp_path):
     assert [(s.words, s.tags) for s in found] == [(("New York", "\u3000"), ("B-LOC", "O")), (("in",), ("O",))]
 
 
+def test_a_cell_may_be_empty_where_columns_have_names(tmp_path):
+    """Or the columns behind it would be taken for those before."""
+    text = "id\tword\tpos\ttag\n\tanna\tNN\tB-PER\n2\tlives\t\tO\n\n"
+    (found,) = read(tmp_path, text, "word", "tag")
+    assert (found.words, found.tags) == (("anna", "lives"), ("B-PER", "O"))
+    assert read(tmp_path, text, "word", labelled=False)[0].words == ("anna", "lives")
+    with pytest.raises(DataError, match=r"a\.txt, line 3: column 3 is empty; write a word and its tag, or remove"):
+        read(tmp_path, text, "pos", "tag")
+    (found,) = read(tmp_path, "anna\t\tB-PER\nlives\tO\n")  # tabs that put columns below each other
+    assert (found.words, found.tags) == (("anna", "lives"), ("B-PER", "O"))
+
+
 def test_chinese_with_one_space(tmp_path):
     found = read(tmp_path, "彭 B-name\n小 I-name\n\n\n认 O")
     assert [(s.words, s.place.line) for s in found] == [(("彭", "小"), 1), (("认",), 5)]

@@ -8,6 +8,7 @@ import sys
 from types import SimpleNamespace
 
 import pytest
+from sklearn.metrics import accuracy_score, f1_score, matthews_corrcoef
 
 from bertsmith.cli import main as cli
 from bertsmith.errors import ConfigError, DivergenceError
@@ -20,6 +21,7 @@ from bertsmith.train import keeping
 from bertsmith.train.speed import Peak
 from finetuning.small_tasks import (
     questions,
+    read_json_lines,
     write_conll,
     write_json_lines,
     write_lines,
@@ -117,12 +119,20 @@ WRITERS = {
     "cmrc2018": lambda p: write_squad(p, chinese_questions()),
 }  # fmt: skip
 
-# What the first example of each generated file must be.
+# What the first example of each generated file on texts must be.
 FIRST = {
     "cola": (f"{QUOTED} 0", None, "0"),
+    "sst2": (f"{QUOTED} 0", None, "0"),
     "mrpc": (f"{QUOTED} 0", "the river was bad 0", "0"),
+    "qqp": (f"{QUOTED} 0", "the river was bad 0", "0"),
     "mnli": (f"{QUOTED} 0", "the river was bad 0", "contradiction"),
+    "qnli": (f"{QUOTED} 0", "the river was bad 0", "entailment"),
+    "rte": (f"{QUOTED} 0", "the river was bad 0", "entailment"),
+    "wnli": (f"{QUOTED} 0", "the river was bad 0", "0"),
     "stsb": (f"{QUOTED} 0", "the river was bad 0", "0.000"),
+    "lcqmc": ("我在哪里", "你在哪里", "0"),
+    "afqmc": ("我在哪里", "你在哪里", "0"),
+    "ocnli": ("我在北京", "我在上海", "contradiction"),
     "thucnews": ("北京大学 0", None, "game"),
     "chnsenticorp": ("今天很坏", None, "0"),
 }
@@ -183,9 +193,21 @@ def test_every_preset_is_sound_and_trains_a_step_through_the_command_line(sets, 
     assert f"{name}: " in err
     config = json.loads((tmp_path / "run" / "config.json").read_text())
     assert (config["preset"], config["options"]["max_length"]) == (name, 48)
+    assert (name in FIRST) == (preset.kind in ("classify", "regress"))
     if name in FIRST:
         example = next(iter(task.read(str(data_of(sets, name) / preset.files[0]))))
         assert (example.text, example.pair, example.label) == FIRST[name]
+    if preset.kind == "classify":
+        golds = [str(example.label) for example in task.read(str(data_of(sets, name) / preset.files[1]))]
+        said = [each["label"] for each in read_json_lines(tmp_path / "run" / "predictions.jsonl")]
+        measures = {
+            "accuracy": accuracy_score(golds, said),
+            "f1": f1_score(golds, said, pos_label="1", zero_division=0) if set(golds) == set(BIN) else None,
+            "matthews": matthews_corrcoef(golds, said),
+        }
+        assert {each: found["scores"][each] for each in preset.reported} == pytest.approx(
+            {each: measures[each] for each in preset.reported}
+        )
 
 
 def test_the_papers_settings():
@@ -245,6 +267,12 @@ def test_a_preset_finds_its_files_also_where_they_are_of_another_kind(sets, run,
         (tmp_path / "MRPC" / name).touch()
     inside = (tmp_path / "MRPC" / "train.tsv", tmp_path / "MRPC" / "validation.jsonl")
     assert PRESETS["mrpc"].find(tmp_path) == PRESETS["mrpc"].find(tmp_path / "MRPC") == inside
+    (other := tmp_path / "other").mkdir()
+    for name in ("validation.csv", "validation_matched.tsv", "validation_mismatched.tsv"):
+        (other / name).touch()
+    assert PRESETS["swag"].find(other)[1].name == "validation.csv"
+    assert PRESETS["mnli"].find(other)[1].name == "validation_matched.tsv"
+    assert PRESETS["mnli"].find_second(other).name == "validation_mismatched.tsv"
     code, _, err = run(
         "finetune", sets / "model", "--preset", "ocnli", "--data", tmp_path, "--output", tmp_path / "run",
         "--epochs", 1, "--max-length", 48,

@@ -60,6 +60,19 @@ def test_an_answer_of_blanks_is_none(tmp_path):
         read(tmp_path, squad(question(1, [(" ", 3)])))
 
 
+def test_answers_that_are_made_up_are_no_matter_where_nobody_asks_for_them(tmp_path):
+    """As in test files whose answers are not public."""
+    entry = {"id": "1", "question": "who", "answers": [{"text": "FAKE", "answer_start": -1}]}
+    path = tmp_path / "a.json"
+    path.write_text(json.dumps({"data": [{"paragraphs": [{"context": "anna", "qas": [entry]}]}]}))
+    assert [found.answers for found in read_squad(str(path), answered=False)] == [None]
+    with pytest.raises(DataError, match="is not in the context at all; remove or correct it"):
+        list(read_squad(str(path)))
+    path.write_text('{"question": "who"}\n{"question": "where"}\n')
+    with pytest.raises(DataError, match=r"line 2: is not JSON \(Extra data\); JSON lines go into a file that ends in"):
+        list(read_squad(str(path)))
+
+
 def test_cmrc_has_ids_of_its_own(tmp_path):
     content = {
         "version": "1.1",

@@ -11,7 +11,7 @@ import pyarrow
 import pytest
 from pyarrow import parquet
 
-from bertsmith.errors import DataError
+from bertsmith.errors import DataError, InputError
 from bertsmith.tasks.tables import Place, Row, is_plain_text, read_rows
 
 
@@ -102,6 +102,20 @@ def test_standard_input_is_json_where_it_begins_with_a_brace(stdin):
         cells("-")
 
 
+def test_a_list_on_standard_input_is_no_text(stdin):
+    stdin(b'[{"text": "a"}, {"text": "b"}]')
+    with pytest.raises(DataError, match=r"standard input, line 1: expected a JSON object, found list; write an object"):
+        cells("-")
+    stdin(b"[a] text\n")
+    assert cells("-") == [(1, {"text": "[a] text"})]
+
+
+def test_standard_input_may_be_closed(monkeypatch):
+    monkeypatch.setattr(sys, "stdin", None)
+    with pytest.raises(InputError, match="standard input: is closed; name a file, or pipe something in"):
+        cells("-")
+
+
 def test_plain_text_is_told_from_a_table(tmp_path, stdin):
     table = written(tmp_path, "b.txt", "text\tlabel\n")
     for told in (False, True):
@@ -146,7 +160,7 @@ def test_a_blank_line_is_an_empty_cell_where_there_is_one_column(tmp_path, name)
             "3 columns, not 2 as in the first line; correct or remove it",
         ),
         ("a.tsv", b"text\tlabel\na\n", 2, "1 columns, not 2"),
-        ("a.tsv", b"text\ttext\na\tb\n", 1, "two columns have the same name; if this line is data, name columns by"),
+        ("a.tsv", b"text\ttext\na\tb\n", 1, "two columns have the same name, 'text'; if this line is data, name"),
         ("a.tsv", b"text\tlabel\ncaf\xe9\t1\n", 2, "is not UTF-8 (byte 3 of the line); convert the file first"),
         ("a.tsv", "text\tlabel\n".encode("utf-16"), 1, "is not UTF-8 (byte 0 of the line)"),
         ("a.tsv", b"", 1, "is empty"),
@@ -154,7 +168,7 @@ def test_a_blank_line_is_an_empty_cell_where_there_is_one_column(tmp_path, name)
         ("a.csv", b'text,label\n"a"b,1\n', 2, "is not CSV"),
         ("a.csv", b"\n\n", 1, "is empty"),
         ("a.jsonl", b'{"text": "a"}\n{"text": "b"\n', 2, "is not JSON"),
-        ("a.jsonl", b'{"text": "a"}\n["b"]\n', 2, "expected a JSON object, found list"),
+        ("a.jsonl", b'{"text": "a"}\n["b"]\n', 2, "expected a JSON object, found list; write an object a line"),
         ("a.jsonl", b"[" * 100_000 + b"\n", 1, "is not JSON"),
         ("a.jsonl", b'{"text": "a"}\n{"text": "a \\ud83d b"}\n', 2, "holds half a surrogate pair"),
         ("a.jsonl", b'{"text": "a"}\n{"\\uDC00": "b"}\n', 2, "holds half a surrogate pair"),

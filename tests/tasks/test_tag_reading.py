@@ -24,7 +24,7 @@ def task_of(**options):
         ({"tokens": ["a"], "tags": None}, "expected lists of words and of tags as text, found None"),
         ({"tokens": ["a"], "tags": ["NN"]}, "'NN' is not a tag (O, B-NAME, I-NAME and the like)"),
         ({"tokens": ["a"]}, "no column 'tags'; there are tokens"),
-        ({"text": "a"}, "no column 'tokens'; there are text"),
+        ({"text": "a"}, 'there is text, but neither tokens with tags nor entities; write "entities": [] where it'),
     ],
 )
 def test_a_broken_row_is_refused_with_file_and_line(tmp_path, row, what):
@@ -32,6 +32,31 @@ def test_a_broken_row_is_refused_with_file_and_line(tmp_path, row, what):
     with pytest.raises(DataError) as refusal:
         list(task_of().read(str(path)))
     assert str(refusal.value).startswith(f"{path}, line 2: {what}")
+
+
+def test_lists_may_stand_as_text_in_a_table(tmp_path):
+    """As `DataFrame.to_csv` writes them, or tools for labelling."""
+    path = write_lines(tmp_path / "a.csv", ["tokens,tags", """"['anna', 'lives']","['B-PER', 'O']\""""])
+    (found,) = task_of().read(str(path))
+    assert (found.words, found.tags) == (("anna", "lives"), ("B-PER", "O"))
+    path = write_lines(tmp_path / "b.csv", ["text,entities", 'anna lives,"[[0, 4, ""PER""]]"', "she lives,[]"])
+    assert [found.tags for found in task_of().read(str(path))] == [("B-PER", "O"), ("O", "O")]
+    path = write_lines(tmp_path / "c.csv", ["word,tag", "anna,B-PER"])
+    with pytest.raises(DataError, match=r"c\.csv, line 2: a word a line is read from \.tsv, \.conll and \.txt"):
+        list(task_of(columns={"word": "word", "tag": "tag"}).read(str(path)))
+
+
+def test_words_have_their_places_in_the_text_that_stands_beside_them(tmp_path):
+    rows = [
+        {"text": " Anna  Boris, Rome.", "tokens": ["Anna", "Boris", ",", "Rome", "."]},
+        {"text": "Anna and Boris", "tokens": ["Anna", "Boris"]},  # not all of its words
+        {"text": None, "tokens": ["Anna", "Boris"]},
+    ]
+    path = write_json_lines(tmp_path / "a.jsonl", rows)
+    first, *others = task_of().read(str(path), labelled=False)
+    assert first.text == rows[0]["text"]
+    assert [first.text[start:end] for start, end in first.offsets] == rows[0]["tokens"]
+    assert [(found.text, found.offsets[1]) for found in others] == [("Anna Boris", (5, 10))] * 2
 
 
 def test_prediction_does_not_look_at_tags(tmp_path):

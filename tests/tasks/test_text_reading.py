@@ -57,7 +57,7 @@ def test_columns_as_told_go_before_usual_names(tmp_path):
 
 @pytest.mark.parametrize("name", ["label", "Labels", " score "])
 def test_a_header_is_no_row_of_numbered_columns(tmp_path, name):
-    path = write_table(tmp_path / "a.tsv", ("sentence", name), [("a", "x")])
+    path = write_table(tmp_path / "a.tsv", ("headline", name), [("a", "x")])
     with pytest.raises(DataError, match=r"a\.tsv, line 1: column 2 holds .*: this line is a header; name columns"):
         list(Classify.of({"columns": {"text": 1, "label": 2}}).read(str(path)))
 
@@ -198,6 +198,8 @@ def test_impossible_options_are_refused_before_anything_is_read():
     assert Classify.of({"labels": [0, 1]}).labels == ("0", "1")
     with pytest.raises(ConfigError, match=r"labels.*is read as false; put quotation marks around a name such as 'no'"):
         Classify.of({}).changed(labels="[no, yes]")
+    with pytest.raises(ConfigError, match=r"labels.*is read as 1\.0; put quotation marks around a name such as"):
+        Classify.of({}).changed(labels="[1.0, 0.0]")
     with pytest.raises(ConfigError, match=r"long.mode: "):
         Classify.of({"long": {"mode": "middle"}})
     with pytest.raises(ConfigError, match=r"task: expected options by name, found \[1\]"):
@@ -282,11 +284,67 @@ def test_a_model_of_pairs_is_asked_about_pairs():
         Classify.of({"pairs": False}).example("a", "b")
 
 
+@pytest.mark.parametrize("labelled", [True, False])
+def test_a_header_is_no_text_of_numbered_columns(tmp_path, labelled):
+    """Or there would be a prediction more than rows, and each stand beside another text."""
+    path = write_lines(tmp_path / "a.csv", ["text,kind", "a,x"])
+    task = Classify.of({"columns": {"text": 1, "label": 2}})
+    with pytest.raises(DataError, match=r"a\.csv, line 1: column 1 holds 'text': this line is a header; name columns"):
+        list(task.read(str(path), labelled=labelled))
+
+
+def test_several_classes_may_stand_as_a_list_in_text():
+    """As `DataFrame.to_csv` writes them."""
+    examples = [example("a", label) for label in ("['x']", '["y", "z"]', "[]", "x|y", "[x] y", "[x]")]
+    task = Classify.of({"multilabel": True})
+    task = task.with_labels(task.find_labels(examples))
+    assert task.labels == ("[x]", "[x] y", "x", "y", "z")
+    assert [task.target(each)[0].tolist() for each in examples[:4]] == [
+        [0, 0, 1, 0, 0], [0, 0, 0, 1, 1], [0, 0, 0, 0, 0], [0, 0, 1, 1, 0],
+    ]  # fmt: skip
+    assert Classify.of({}).find_labels(examples[:1]) == ("['x']",)
+
+
+@pytest.mark.parametrize(
+    ("labels", "options", "said"),
+    [
+        (["x, y", "z"], {"multilabel": True}, ["'x, y' is one class; if it is several: --set 'task.separator=…'"]),
+        ([["x, y"], ["z"]], {"multilabel": True}, []),
+        (["x, y", "z"], {}, []),
+        ([1, 1.0, 0], {}, ["classes '1' and '1.0' are one number; write it in one way"]),
+        (["pos", "NaN"], {}, ["a class is called 'NaN'; is that a label?"]),
+    ],
+)
+def test_classes_that_were_hardly_meant_are_remarked_on(labels, options, said):
+    examples = [example("a", label) for label in labels]
+    task = Classify.of(options)
+    assert task.with_labels(task.find_labels(examples)).remarks(examples) == said
+
+
+def test_empty_texts_are_remarked_on():
+    examples = [example(text, number) for number, text in enumerate(("a", "", " "))]
+    assert Regress.of({}).remarks(examples) == ["2 of 3 texts are empty"]
+    assert Regress.of({}).remarks(examples[:1]) == []
+
+
+def test_another_way_with_long_text_does_not_ask_about_the_length_of_a_head():
+    task = Classify.of({"max_length": 64, "long": {"mode": "head+tail", "head": 8}})
+    assert task.changed(**{"long.mode": "tail"}).options.long.head is None
+    assert task.changed(**{"long.mode": "head+tail"}).options.long.head == 8
+    with pytest.raises(ConfigError, match=r"long\.head: is for --long head\+tail"):
+        task.changed(**{"long.mode": "tail", "long.head": 8})
+
+
 def test_other_tables_than_ours_are_told_what_to_do(tmp_path):
     path = tmp_path / "a.csv"
     path.write_text("text;label\ngood;pos\n")
     with pytest.raises(DataError, match=r"which column is the text\? There are text;label; put commas for the semicol"):
         list(Classify.of({}).read(str(path)))
+    path.write_text("text;label\ngood, fine;pos\n")
+    with pytest.raises(DataError, match=r"line 2: 2 columns, not 1 as in the first line; put commas for the semicol"):
+        list(Classify.of({}).read(str(path)))
+    path.write_text("text,label,,\ngood,pos,,\n")  # as a spreadsheet leaves it
+    assert [(found.text, found.label) for found in Classify.of({}).read(str(path))] == [("good", "pos")]
     path = tmp_path / "a.jsonl"
     path.write_text('[\n  {"text": "good", "label": "pos"}\n]\n')
     with pytest.raises(DataError, match=r"a\.jsonl, line 1: is not JSON .*; a whole object goes on one line"):

@@ -77,8 +77,10 @@ def read_text(argument: str) -> str:
     """A text given on the command line, or all of standard input for `-`."""
     if argument != "-":
         return argument
+    from bertsmith.tasks.tables import standard_input
+
     try:
-        return sys.stdin.buffer.read().decode("utf-8").removesuffix("\n")
+        return standard_input().read().decode("utf-8").removesuffix("\n")
     except UnicodeDecodeError as error:
         raise InputError(f"standard input: not UTF-8 (byte {error.start})") from error
 

@@ -18,6 +18,7 @@ import torch
 from torch import nn
 
 from bertsmith.bundle.folder import Bundle, open_model, read_task, write_bundle
+from bertsmith.bundle.names import canonical_names, kind_of
 from bertsmith.bundle.resolve import find_model, load_bundle
 from bertsmith.config import read_json
 from bertsmith.errors import ConfigError, DataError, InputError, TokenizerError
@@ -58,6 +59,7 @@ __all__ = ["FinetuningRun", "Result", "finished"]
 
 _DROPOUTS = ("hidden_dropout_prob", "attention_probs_dropout_prob", "classifier_dropout")
 _HEADS = ("classifier.", "qa_outputs.")
+_HEAD_WEIGHTS = tuple(f"{head}weight" for head in _HEADS)
 _WORDS = "encoder.embeddings.word.weight"
 
 
@@ -273,10 +275,14 @@ class FinetuningRun:
         if packaged is not None:
             return False
         config, source = open_model(folder)
-        if not any(name.startswith(_HEADS) for name in source.tensors):
+        weight = next((info for name, info in source.tensors.items() if name in _HEAD_WEIGHTS), None)
+        if weight is None or weight.shape[:1] != (self.task.num_outputs or len(self.task.labels),):
             return False
         record = read_task(folder)
-        same_kind = record is None or record["kind"] == self.task.kind
+        if record is None:  # from elsewhere: numbers and choices have heads of one shape, and other names
+            same_kind = kind_of(canonical_names(source.tensors), config.architectures) == self.task.head
+        else:
+            same_kind = record["kind"] == self.task.kind
         return same_kind and (not self.task.labels or tuple(config.id2label.values()) == self.task.labels)
 
     def _say_kept_head(self) -> list[str]:
@@ -289,7 +295,8 @@ class FinetuningRun:
         longest = self.task.options.max_length
         if longest > self.config.max_position_embeddings:
             raise ConfigError(
-                f"max_length: {longest} is beyond the model's {self.config.max_position_embeddings} positions"
+                f"max_length: {longest} is beyond the model's {self.config.max_position_embeddings} positions; "
+                f"take --max-length {self.config.max_position_embeddings} or less"
             )
 
     def _class_weights(self) -> tuple[float, ...] | None:

@@ -321,11 +321,10 @@ def _listed(row: Row) -> list[tuple[str, Any]]:
 
 def _answer(row: Row, answer: str, start: Any, context: str) -> Answer:
     """An answer that stands where it is said to."""
-    if isinstance(start, float) and start.is_integer():  # of a column with gaps
-        start = int(start)
-    begin = int(start) if str(start).isdecimal() and len(str(start)) < 18 else -1  # more digits are no place in a text
+    shown = str(start).strip().removesuffix(".0")  # of a column with gaps
+    begin = int(shown) if shown.isdecimal() and len(shown) < 18 else -1  # more digits are no place in a text
     if begin < 0 or context[begin : begin + len(answer)] != answer:
         there = context.find(answer)
-        remedy = f"it stands at {there}" if there >= 0 else "it is not in the context at all"
+        remedy = f"it stands at {there}" if there >= 0 else "it is not in the context at all; remove or correct it"
         raise row.place.error(f"the answer {answer!r:.60} is not at character {start!r:.20} of its context: {remedy}")
     return Answer(answer, begin)

@@ -17,7 +17,7 @@ import torch.nn.functional as F
 from bertsmith.errors import InputError
 from bertsmith.model.packing import Ragged
 from bertsmith.tasks import scores
-from bertsmith.tasks.tables import NOWHERE, Column, Place, Row, read_rows
+from bertsmith.tasks.tables import NOWHERE, Column, Place, Row, read_rows, written_out
 from bertsmith.tasks.task import Criterion, Item, Prediction, Scores, Task, TaskBatch, count_texts_cut
 
 if TYPE_CHECKING:
@@ -136,7 +136,7 @@ def _choices(row: Row, columns: dict[str, Column]) -> tuple[list[str], list[str]
     if len(where) > 1:
         cells: list[Any] = [row.get(int(name) if name.isdecimal() else name) for name in where]
     else:
-        given = row.get(columns["choices"])
+        given = written_out(row.get(columns["choices"]))
         if isinstance(given, dict):
             given = _turned(given)
         if not isinstance(given, list):
@@ -167,12 +167,13 @@ def _turned(given: dict[str, Any]) -> list[dict[str, Any]] | None:
 
 def _number(row: Row, label: Any, names: list[str], count: int) -> int:
     """The number of the right choice."""
-    shown = str(label)
+    shown = str(label).strip()
+    whole = shown.removesuffix(".0")  # of a column with gaps
     number = -1
     if names:
         number = names.index(shown) if shown in names else -1
-    elif shown.isdecimal() and len(shown) < 9:  # more digits are no number of a choice
-        number = int(shown)
+    elif whole.isdecimal() and len(whole) < 9:  # more digits are no number of a choice
+        number = int(whole)
     elif len(shown) == 1:
         number = _LETTERS.find(shown)
     if not 0 <= number < count:

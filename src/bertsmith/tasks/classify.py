@@ -17,7 +17,7 @@ from pydantic import Field
 from bertsmith.errors import ConfigError, InputError
 from bertsmith.model.heads import Classifier
 from bertsmith.tasks import scores
-from bertsmith.tasks.tables import NOWHERE, Place
+from bertsmith.tasks.tables import NOWHERE, Place, written_out
 from bertsmith.tasks.task import Criterion, Item, Prediction, Scores, Task, TaskBatch, TooLong, count_texts_cut
 from bertsmith.tasks.texts import TextExample, TextOptions, count_pairs_cut, encode_texts, is_cut, read_texts
 
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from bertsmith.vocab.tokenizer import Tokenizer
 
 __all__ = ["Classify", "ClassifyOptions", "TextTask"]
+
+_NO_NAMES = ("nan", "none", "null", "n/a")
 
 
 class ClassifyOptions(TextOptions):
@@ -74,6 +76,17 @@ class TextTask(Task[TextExample]):
             may_be_empty=self.label_may_be_empty,
             left_out=left_out,
         )
+
+    def changed(self, **changes: Any) -> Self:
+        """See `Task`; how long a head is goes when the mode does."""
+        if changes.get("long.mode", "head+tail") != "head+tail":
+            changes = {"long.head": None, **changes}
+        return super().changed(**changes)
+
+    def remarks(self, examples: Sequence[TextExample]) -> list[str]:
+        """Also of empty texts."""
+        empty = sum(not example.text.strip() for example in examples)
+        return super().remarks(examples) + ([f"{empty:,} of {len(examples):,} texts are empty"] if empty else [])
 
     def count_left_out(self, name: str, rows: int | None = None) -> int:
         """The rows that `lenient` leaves out."""
@@ -187,8 +200,14 @@ class Classify(TextTask):
         return tuple(sorted(found, key=_numbers_first))
 
     def remarks(self, examples: Sequence[TextExample]) -> list[str]:
-        """Also a class of the first line alone, where columns go by number: a header looks like that."""
-        found = super().remarks(examples)
+        """Also classes that were hardly meant.
+
+        One of the first line alone, where columns go by number, may be a header.
+        """
+        found = [*super().remarks(examples), *_doubtful(self.labels)]
+        if self.options.multilabel and all(isinstance(example.label, str) for example in examples):
+            held = [label for label in self.labels if "," in label or ";" in label]
+            found += [f"{held[0]!r:.60} is one class; if it is several: --set 'task.separator=…'"] if held else []
         if isinstance(self.options.columns.get("label"), int) and len(self.labels) > 2:
             first, *others = (self._names(example) for example in examples)
             for name in {*first}.difference(*others):
@@ -282,7 +301,7 @@ class Classify(TextTask):
 
     def _names(self, example: TextExample) -> list[str]:
         """The classes of an example, as the file has them."""
-        label: Any = example.label
+        label: Any = written_out(example.label) if self.options.multilabel else example.label
         if not self.options.multilabel:
             if isinstance(label, list | dict):
                 raise example.place.error(f"the label is {label!r:.60}, not one class; for several: --multilabel")
@@ -302,6 +321,21 @@ class Classify(TextTask):
                 f"the label {name!r:.60} is not one that training knows ({known:.200}); correct it or remove the row, "
                 "or name all classes before training: --set task.labels=[…]"
             ) from None
+
+
+def _doubtful(labels: Sequence[str]) -> list[str]:
+    """What is odd about the names of classes.
+
+    >>> _doubtful(["0", "1", "1.0", "nan"])
+    ["classes '1' and '1.0' are one number; write it in one way", "a class is called 'nan'; is that a label?"]
+    """
+    found: list[str] = []
+    numbers: dict[float, str] = {}
+    for label in labels:
+        is_name, number, _ = _numbers_first(label)
+        if not is_name and numbers.setdefault(number, label) != label:
+            found.append(f"classes {numbers[number]!r} and {label!r} are one number; write it in one way")
+    return found + [f"a class is called {label!r}; is that a label?" for label in labels if label.lower() in _NO_NAMES]
 
 
 def _name(label: Any, example: TextExample) -> str:

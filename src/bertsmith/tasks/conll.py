@@ -1,6 +1,7 @@
 """CoNLL columns: a word a line, its tag in the last column, a blank line between sentences.
 
-`-DOCSTART-` begins a document. Columns are apart by tabs, or by white space where there is no tab.
+`-DOCSTART-` begins a document. Columns are apart by tabs, or by white space where there is no tab; several tabs are as
+one, unless columns go by their names: then a cell may be empty.
 """
 
 from __future__ import annotations
@@ -60,10 +61,10 @@ def read_conll(
     document, width, found = 0, None, False
     if 0 in (word, tag):
         raise ConfigError("columns: those of CoNLL have names, or numbers from 1, or from -1 at the end; not 0")
-    named = isinstance(word, str) or isinstance(tag, str)
+    named = by_name = isinstance(word, str) or isinstance(tag, str)
     for place, line in _with_end(name):
         text = line.rstrip()
-        cells = [cell for cell in (text.split("\t") if "\t" in text else text.split()) if cell]
+        cells = _cut(line, may_be_empty=by_name)
         if named and cells:
             named = False
             if labelled or isinstance(word, str) or tag in cells:
@@ -95,6 +96,17 @@ def read_conll(
         lines.append((place, cells))
     if not found:
         raise Place(name, 1).error("is empty")
+
+
+def _cut(line: str, *, may_be_empty: bool) -> list[str]:
+    r"""The cells of a line; none, where there is nothing in it.
+
+    >>> [_cut(line, may_be_empty=True) for line in ("1\t\tRome\n", " \t\n")], _cut("1\t\tRome\n", may_be_empty=False)
+    ([['1', '', 'Rome'], []], ['1', 'Rome'])
+    """
+    if "\t" not in line or not line.strip():
+        return line.split()
+    return line.rstrip("\r\n").split("\t") if may_be_empty else [cell for cell in line.rstrip().split("\t") if cell]
 
 
 def _refuse_header(place: Place, cells: list[str], word: Column, tag: Column) -> None:
@@ -174,4 +186,6 @@ def _cell(place: Place, cells: list[str], column: Column) -> str:
             f"{len(cells)} columns, so there is no column {column}; expected a word and its tag, with a tab or a space "
             "between them"
         )
+    if not cells[index]:
+        raise place.error(f"column {column} is empty; write a word and its tag, or remove the line")
     return cells[index]

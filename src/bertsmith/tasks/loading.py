@@ -57,7 +57,9 @@ def change_task(name: str, task: Task[Any], model: BertModel, options: Mapping[s
         raise InputError(f"{name}: attention over segments must be trained, and was not; set long.pool to max or mean")
     positions = model.config.max_position_embeddings
     if changed.options.max_length > positions:
-        raise InputError(f"max_length: {changed.options.max_length} is beyond the model's {positions} positions")
+        raise InputError(
+            f"max_length: {changed.options.max_length} is beyond the model's {positions} positions; take at most these"
+        )
     return changed
 
 

@@ -43,8 +43,13 @@ class Preset:
 
 
 def _find(path: Path) -> Path:
-    stems = ("dev", "valid", "validation") if path.stem == "dev" else (path.stem,)
-    named = [path.with_stem(stem).with_suffix(suffix) for stem in stems for suffix in (path.suffix, *SUFFIXES)]
+    begin, *rest = path.stem.split("_")
+    stems = [begin, *(stem for stem in _DEV if begin in _DEV and stem != begin)]
+    named = [
+        path.with_stem("_".join([stem, *rest])).with_suffix(suffix)
+        for stem in stems
+        for suffix in (path.suffix, *SUFFIXES)
+    ]
     return next((file for file in named if file.is_file()), path)
 
 
@@ -53,6 +58,7 @@ def _texts(*columns: str | int, **more: Any) -> dict[str, Any]:
     return {"columns": dict(zip(names, columns, strict=True)), **more}
 
 
+_DEV = ("dev", "val", "valid", "validation")
 _NLI = ("entailment", "not_entailment")
 _MNLI = ("contradiction", "entailment", "neutral")
 _PAPER = {"epochs": 3, "batch.size": 32}

@@ -39,12 +39,14 @@ class Question:
 
 
 def read_squad(name: str, *, answered: bool = True) -> Iterator[Question]:
-    """The questions of a file. An answer that does not stand where it says is an error, `answered` or not."""
+    """The questions of a file. An answer that does not stand where it says is an error, if answers are looked at."""
     text = "".join(line for _, line in numbered_lines(name))
     try:
         content = json.loads(text)
     except json.JSONDecodeError as error:
-        raise Place(name, error.lineno).error(f"is not JSON ({error.msg})") from error
+        lines = error.msg == "Extra data"
+        remedy = "JSON lines go into a file that ends in .jsonl" if lines else "correct the file"
+        raise Place(name, error.lineno).error(f"is not JSON ({error.msg}); {remedy}") from error
     except RecursionError as error:
         raise Place(name, 1).error("is nested too deeply") from error
     except ValueError as error:  # a number of thousands of digits
@@ -100,16 +102,16 @@ class _File:
         impossible = entry.get("is_impossible", False)
         if not isinstance(impossible, bool | None):
             raise self.error(path, f"is_impossible is {impossible!r:.40}, neither true nor false; correct it")
+        if not answered:  # what stands there may be made up, as in test files
+            return Question(name, question, context, None)
         if impossible and "answers" not in entry:
             return Question(name, question, context, ())
         if "answers" not in entry:
-            if answered:
-                raise self.error(path, "'answers' is missing; a question that has none says \"is_impossible\": true")
-            return Question(name, question, context, None)
+            raise self.error(path, "'answers' is missing; a question that has none says \"is_impossible\": true")
         answers = tuple(self._answer(each, path, context) for each in self.items(entry, (*path, "answers")))
         if impossible:
             answers = ()
-        elif answered and not answers:
+        elif not answers:
             raise self.error(path, 'no answer; if it has none, say "is_impossible": true')
         return Question(name, question, context, answers)
 
@@ -117,12 +119,12 @@ class _File:
         text = self.text(entry, path, "text")
         start = entry.get("answer_start")
         if not isinstance(start, int) or isinstance(start, bool):
-            raise self.error(path, f"answer_start is {start!r:.40}, not a whole number")
+            raise self.error(path, f"answer_start is {start!r:.40}, not a whole number; correct it")
         if not text.strip():
             raise self.error(path, 'an answer is empty; remove it, and if there is no other say "is_impossible": true')
         if start < 0 or context[start : start + len(text)] != text:
             there = context.find(text)
-            remedy = f"it stands at {there}" if there >= 0 else "it is not in the context at all"
+            remedy = f"it stands at {there}" if there >= 0 else "it is not in the context at all; remove or correct it"
             raise self.error(path, f"the answer {text!r:.60} is not at answer_start {start}: {remedy}")
         return Answer(text, start)
 

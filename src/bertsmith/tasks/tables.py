@@ -7,17 +7,19 @@ In JSON a dot leads inside: `question.stem`.
 
 from __future__ import annotations
 
+import ast
 import codecs
 import csv
 import json
 import re
 import sys
+from collections import Counter
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bertsmith.errors import DataError
+from bertsmith.errors import DataError, InputError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -34,6 +36,8 @@ __all__ = [
     "numbered_lines",
     "opened",
     "read_rows",
+    "standard_input",
+    "written_out",
 ]
 
 Column = str | int
@@ -136,7 +140,7 @@ def is_plain_text(name: str, *, told: bool) -> bool:
     if _kind_of(name) != "lines":
         return False
     if name == "-":
-        first = sys.stdin.buffer.peek(1).split(b"\n", 1)[0]  # type: ignore[union-attr]
+        first = standard_input().peek(1).split(b"\n", 1)[0]  # type: ignore[attr-defined]
     else:
         with opened(name) as file:
             first = file.readline()
@@ -149,13 +153,36 @@ def is_plain_text(name: str, *, told: bool) -> bool:
 
 def _kind_of(name: str) -> str:
     if name == "-":
-        begins = sys.stdin.buffer.peek(1).removeprefix(codecs.BOM_UTF8).lstrip()  # type: ignore[union-attr]
-        return "jsonl" if begins[:1] == b"{" else "lines"
+        begins = standard_input().peek(1).removeprefix(codecs.BOM_UTF8).lstrip()  # type: ignore[attr-defined]
+        return "jsonl" if begins.startswith((b"{", b"[{")) else "lines"
     return SUFFIXES.get(Path(name).suffix.lower(), "")
 
 
 def _shown(name: str) -> str:
     return "standard input" if name == "-" else name
+
+
+def standard_input() -> BinaryIO:
+    """Standard input, if there is one: a shell can close it (`<&-`)."""
+    if sys.stdin is None:
+        raise InputError("standard input: is closed; name a file, or pipe something in")
+    return sys.stdin.buffer
+
+
+def written_out(value: Any) -> Any:
+    """A list or an object that a cell of a table holds as text, as JSON or Python writes it; all else as it is.
+
+    >>> written_out("['a', 'b']"), written_out('{"a": [0, null]}'), written_out("[sic]")
+    (['a', 'b'], {'a': [0, None]}, '[sic]')
+    """
+    if not (isinstance(value, str) and value.strip()[:1] + value.strip()[-1:] in ("[]", "{}")):
+        return value
+    for read in (json.loads, ast.literal_eval):
+        try:
+            return read(value.strip())
+        except (ValueError, SyntaxError, RecursionError, MemoryError):
+            pass
+    return value
 
 
 def has_lone_surrogate(text: str) -> bool:
@@ -165,7 +192,7 @@ def has_lone_surrogate(text: str) -> bool:
 
 def numbered_lines(name: str) -> Iterator[tuple[Place, str]]:
     """The lines of a file in UTF-8, with their places; only a line feed ends one, and it stays."""
-    with nullcontext(sys.stdin.buffer) if name == "-" else opened(name) as file:
+    with nullcontext(standard_input()) if name == "-" else opened(name) as file:
         for number, data in enumerate(file, start=1):
             place = Place(_shown(name), number)
             try:
@@ -223,7 +250,8 @@ def _table(name: str, lines: Iterator[tuple[Place, list[str]]], numbered: bool, 
                 continue
         if len(cells) != len(header):
             if not lenient:
-                raise place.error(f"{len(cells)} columns, not {len(header)} as in the first line; correct or remove it")
+                remedy = "put commas for the semicolons" if _has_semicolons(header) else "correct or remove it"
+                raise place.error(f"{len(cells)} columns, not {len(header)} as in the first line; {remedy}")
             yield Row(place, {})
         else:
             yield Row(place, dict(zip(header, cells, strict=True)))
@@ -232,10 +260,19 @@ def _table(name: str, lines: Iterator[tuple[Place, list[str]]], numbered: bool, 
 
 
 def _header(place: Place, names: list[str]) -> list[str]:
+    """The names of columns; those that have none may be several, as spreadsheets leave them."""
     names = [name.strip() for name in names]
-    if len(set(names)) < len(names):
-        raise place.error("two columns have the same name; if this line is data, name columns by number")
+    for name, count in Counter(names).items():
+        if name and count > 1:
+            raise place.error(
+                f"two columns have the same name, {name!r:.60}; if this line is data, name columns by number"
+            )
     return names
+
+
+def _has_semicolons(header: Sequence[Column]) -> bool:
+    """Whether a table of one column is one of several, written as some countries' spreadsheets do."""
+    return len(header) == 1 and ";" in str(header[0])
 
 
 def _read_jsonl(name: str) -> Iterator[Row]:
@@ -250,7 +287,8 @@ def _read_jsonl(name: str) -> Iterator[Row]:
             remedy = "a whole object goes on one line" if line.strip() in "[{" else "correct or remove the line"
             raise place.error(f"is not JSON ({error}); {remedy}") from error
         if not isinstance(cells, dict):
-            raise place.error(f"expected a JSON object, found {type(cells).__name__}; correct or remove the line")
+            remedy = "write an object a line" if isinstance(cells, list) else "correct or remove the line"
+            raise place.error(f"expected a JSON object, found {type(cells).__name__}; {remedy}")
         if "\\u" in line and has_lone_surrogate(json.dumps(cells, ensure_ascii=False)):
             raise place.error("holds half a surrogate pair, which is no character; correct or remove the line")
         yield Row(place, cells)

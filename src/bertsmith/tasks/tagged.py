@@ -13,7 +13,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from bertsmith.tasks.conll import check_tag
-from bertsmith.tasks.tables import Column, Place, Row
+from bertsmith.tasks.tables import Column, Place, Row, written_out
 from bertsmith.text.words import has_han
 
 if TYPE_CHECKING:
@@ -102,9 +102,17 @@ def from_row(
     text = columns.get("text", "text")
     spans = columns.get("entities") or next((name for name in _SPAN_COLUMNS if row.has(name)), None)
     in_words = row.has(tokens) and (row.has(tags) or spans is None)
-    if in_words or not row.has(text) or (labelled and spans is None):
-        found = _tokens_of(row, tokens, tags if labelled else None, plain=plain)
-        return from_words(row.place, *found, document, characters=characters)
+    if labelled and not in_words and spans is None and row.has(text):
+        raise row.place.error(
+            'there is text, but neither tokens with tags nor entities; write "entities": [] where it has none, or name '
+            "their column with --column entities=…"
+        )
+    if columns.keys() & {"word", "tag"} and not row.has(tokens) and not row.has(text):
+        raise row.place.error("a word a line is read from .tsv, .conll and .txt; give the file one of these names")
+    if in_words or not row.has(text):
+        words, named = _tokens_of(row, tokens, tags if labelled else None, plain=plain)
+        example = from_words(row.place, words, named, document, characters=characters)
+        return _within(example, row.get(text)) if row.has(text) else example
     example = from_text(row.place, row.text(text), document, characters=characters)
     if not labelled:
         return example
@@ -112,11 +120,26 @@ def from_row(
     return replace(example, tags=_tags_of(example, _spans(row, spans, example.text)), from_spans=True)
 
 
+def _within(example: TaggedText, text: Any) -> TaggedText:
+    """Words in the text that they were taken from, if nothing but white space lies between them there."""
+    offsets: list[tuple[int, int]] = []
+    end = 0
+    for word in example.words if isinstance(text, str) else ():
+        start = text.find(word, end)
+        if start < 0 or text[end:start].strip():
+            return example
+        end = start + len(word)
+        offsets.append((start, end))
+    return replace(example, text=text, offsets=tuple(offsets)) if offsets else example
+
+
 def _tokens_of(row: Row, tokens: Column, tags: Column | None, *, plain: bool) -> tuple[list[str], list[str] | None]:
-    words, named = row.get(tokens), row.get(tags) if tags is not None else []
+    words, named = written_out(row.get(tokens)), written_out(row.get(tags)) if tags is not None else []
     for values in (words, named):
         if not (isinstance(values, list) and all(isinstance(value, str) for value in values)):
-            raise row.place.error(f"expected lists of words and of tags as text, found {values!r:.60}")
+            raise row.place.error(
+                f"expected lists of words and of tags as text, found {values!r:.60}; write the names of numbers"
+            )
     if not words or not all(words):
         raise row.place.error("no words, or an empty one; correct or remove the row")
     if tags is not None and len(named) != len(words):
@@ -146,7 +169,7 @@ def _spans(row: Row, column: Column, text: str) -> list[_Span]:
 
 def _listed(row: Row, column: Column) -> Iterator[tuple[Any, Any, Any, Any]]:
     """Start, end, label, and the text where it is said too."""
-    given, where = row.get(column), f"in the column {column!r}"
+    given, where = written_out(row.get(column)), f"in the column {column!r}"
     if isinstance(given, dict):
         try:
             for label, texts in given.items():

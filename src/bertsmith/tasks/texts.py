@@ -150,11 +150,12 @@ def _refuse_doubt(row: Row, chosen: dict[str, Column | None], columns: dict[str,
             f"{texts[0]!r} and {texts[1]!r} are both here, and either could be the text; name it with --column text=…, "
             "and a second one with --column pair=…"
         )
-    label = chosen["label"]
-    if labelled and isinstance(label, int) and str(row.get(label)).strip().lower() in _USUAL["label"]:
-        raise row.place.error(
-            f"column {label} holds {row.get(label)!r}: this line is a header; name columns by name, or remove the line"
-        )
+    for field, column in chosen.items():
+        looked_at = labelled or field != "label"
+        if looked_at and isinstance(column, int) and str(row.get(column)).strip().lower() in _USUAL[field]:
+            raise row.place.error(
+                f"column {column} holds {row.get(column)!r}: this line is a header; name columns by name, or remove it"
+            )
 
 
 def encode_texts(
