@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 
+from bertsmith.bundle.resolve import load_bundle
 from bertsmith.infer import pipeline
 from bertsmith.infer.pipeline import run_program
 from bertsmith.infer.programs import TaskProgram
@@ -100,11 +101,24 @@ def numbers_of(prediction):
 @pytest.mark.parametrize("kind", OPTIONS)
 def test_a_prediction_is_the_same_alone_and_among_hundreds(tmp_path, kind):
     """To 1e-5, for every kind; in the order of the file, though batches are made by length."""
-    task, examples, model = prepared(tmp_path, kind)
-    together = list(run_program(TaskProgram(task, model, TOKENIZER), iter(examples)))
+    check_alone_and_among(*prepared(tmp_path, kind), TOKENIZER, kind)
+
+
+@pytest.mark.real_weights
+@pytest.mark.parametrize("kind", ["pairs", "tag", "answer"])
+def test_so_it_is_with_a_real_encoder(real_folder, tmp_path, kind):
+    real_folder("minilm")
+    task, examples, small = prepared(tmp_path, kind)
+    labels = {"num_labels": small.config.num_labels, "id2label": None}
+    bundle = load_bundle("minilm", task.head, fresh_head=True, seed=7, **labels)
+    check_alone_and_among(task, examples, bundle.model.eval(), bundle.tokenizer, kind)
+
+
+def check_alone_and_among(task, examples, model, tokenizer, kind):
+    together = list(run_program(TaskProgram(task, model, tokenizer), iter(examples)))
     assert [example for example, _ in together] == examples
     for number in random.Random(1).sample(range(COUNT), 12):
-        ((_, alone),) = run_program(TaskProgram(task, model, TOKENIZER), [examples[number]])
+        ((_, alone),) = run_program(TaskProgram(task, model, tokenizer), [examples[number]])
         among = together[number][1]
         if kind == "answer":  # spans of equal score may change places
             assert alone["null_margin"] == pytest.approx(among["null_margin"], abs=1e-5)
