@@ -335,7 +335,7 @@ def test_a_request_is_made_of_preset_file_and_changes_in_this_order(tmp_path, sm
         ({"preset": "mrpc", "kind": "tag"}, "preset mrpc: is of kind classify, not tag"),
         (
             {"kind": "tag", "changes": {"task.long.mode": "tail"}},
-            "task.long.mode: is for classify and regress; tags and answers read long text",
+            "task.long.mode: is for classify and regress and choose; tags and answers read long text",
         ),
         ({"kind": "tag", "changes": {"epochs": "0"}}, "epochs: "),
         ({"kind": "tag", "changes": {"epoch": "2"}}, "epoch: there is no such setting; there are batch, "),

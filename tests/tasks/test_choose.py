@@ -128,8 +128,27 @@ def test_what_is_cut_is_counted():
     assert fits.count_cut(examples, fits.encode(examples, TOKENIZER), TOKENIZER) == 0
     assert [cut.cuts([one], TOKENIZER) for one in examples] == [True, True]
     assert cut.count_cut(examples, cut.encode(examples, TOKENIZER), TOKENIZER) == 2
-    said = ["2 of 2 training texts are longer than 9 pieces, and are cut; see --max-length"]
+    said = ["2 of 2 training texts are longer than 9 pieces, and are cut; see --max-length and --long"]
     assert say_cut(cut, 2, "2 training texts") == said
+
+
+def test_a_long_text_can_be_read_from_its_end_and_choices_stay_whole():
+    (whole,) = Choose.of({"max_length": 64}).encode(questions(2), TOKENIZER)
+    options = {"max_length": 9, "long": {"mode": "tail"}}
+    task = Choose.of(options)
+    (item,) = task.encode(questions(2), TOKENIZER)
+    for ids, kinds, full, full_kinds in zip(item.ids, item.types, whole.ids, whole.types, strict=True):
+        assert len(ids) == 9
+        left_out = len(full) - len(ids)
+        assert ids.tolist() == [full[0], *full[1 + left_out :]]
+        assert kinds.sum() == full_kinds.sum()
+    assert task.cuts(questions(2), TOKENIZER)
+    assert task.count_cut(questions(2), [item], TOKENIZER) == 0
+    tight = Choose.of({**options, "max_length": 8})
+    items = tight.encode(questions(2), TOKENIZER)
+    assert tight.count_cut(questions(2), items, TOKENIZER) == 1  # "in the river" has three pieces, and room for two
+    said = "1 of 1 training texts have a choice that is cut to go with the text into 8 pieces; see --max-length"
+    assert say_cut(tight, 1, "1 training texts") == [said]
 
 
 def test_questions_with_fewer_choices_share_a_batch():

@@ -21,7 +21,7 @@ __all__ = ["Request", "digest_of", "is_finetuning", "make_request", "read_reques
 
 
 # What other kinds of task do instead of an option that they have not.
-_INSTEAD = {"long": "; tags and answers read long text in windows, always, and choices are cut (--max-length)"}
+_INSTEAD = {"long": "; tags and answers read long text in windows, always"}
 
 
 @dataclass(frozen=True)

@@ -14,11 +14,12 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
-from bertsmith.errors import InputError
+from bertsmith.errors import ConfigError, InputError
 from bertsmith.model.packing import Ragged
 from bertsmith.tasks import scores
 from bertsmith.tasks.tables import NOWHERE, Column, Place, Row, read_rows, written_out
-from bertsmith.tasks.task import Criterion, Item, Prediction, Scores, Task, TaskBatch, count_texts_cut
+from bertsmith.tasks.task import Criterion, Item, Prediction, Scores, TaskBatch, TooLong, count_texts_cut
+from bertsmith.tasks.texts import LongTextOptions, LongTextTask, TextExample, count_pairs_cut, encode_texts, is_cut
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -42,7 +43,7 @@ class ChoiceExample:
     label: int | None
 
 
-class Choose(Task[ChoiceExample]):
+class Choose(LongTextTask[ChoiceExample]):
     """One of several."""
 
     kind = "choose"
@@ -50,6 +51,11 @@ class Choose(Task[ChoiceExample]):
     metrics = ("accuracy",)
     fields = ("text", "choices", "label", "prefix")
     num_outputs = 1
+
+    def __init__(self, options: LongTextOptions, labels: Sequence[str] = ()) -> None:
+        super().__init__(options, labels)
+        if options.long.mode == "segments":
+            raise ConfigError("long.mode: segments are for classify and regress; take head, tail or head+tail")
 
     def read(self, name: str, *, labelled: bool = True) -> Iterator[ChoiceExample]:
         """The rows of a table."""
@@ -70,26 +76,33 @@ class Choose(Task[ChoiceExample]):
 
     def encode(self, examples: Sequence[ChoiceExample], tokenizer: Tokenizer) -> list[Item]:
         """One item a question: a sequence of text and choice for each choice."""
-        texts = [example.text for example in examples for _ in example.choices]
-        choices = [choice for example in examples for choice in example.choices]
-        encodings = iter(tokenizer.encode_batch(texts, choices, max_length=self.options.max_length))
+        pairs = [pair for example in examples for pair in _pairs(example)]
+        sequences = iter(encode_texts(pairs, tokenizer, self.options.max_length, self.options.long))
         items = []
         for example in examples:
-            mine = [next(encodings) for _ in example.choices]
-            ids = tuple(np.array(encoding.ids, np.int32) for encoding in mine)
-            types = tuple(np.array(encoding.type_ids, np.int32) for encoding in mine)
+            mine = [next(sequences) for _ in example.choices]
+            ids, types = (tuple(parts[kind][0] for parts in mine) for kind in (0, 1))
             items.append(Item(ids, types, None if example.label is None else np.array([example.label])))
         return items
 
     def cuts(self, examples: Sequence[ChoiceExample], tokenizer: Tokenizer) -> bool:
-        """Whether a text and the longest of its choices do not fit together."""
-        room = self.options.max_length - 3
-        sizes = ([len(ids) - 2 for ids in tokenizer.encode_ids([one.text, *one.choices])] for one in examples)
-        return any(text + max(choices) > room for text, *choices in sizes)
+        """Whether a text and one of its choices do not fit together."""
+        most, long = self.options.max_length, self.options.long
+        return any(is_cut(pair, tokenizer, most, long) for example in examples for pair in _pairs(example))
 
     def count_cut(self, examples: Sequence[ChoiceExample], items: Sequence[Item], tokenizer: Tokenizer) -> int:
-        """A question is one text."""
-        return count_texts_cut(self, examples, items, tokenizer)
+        """A question is one text; where `long` says how that is cut, questions whose choices are."""
+        if self.options.long.mode is None:
+            return count_texts_cut(self, examples, items, tokenizer)
+        return count_pairs_cut([_pairs(example) for example in examples], items, tokenizer, self.options.max_length)
+
+    @property
+    def too_long(self) -> TooLong:
+        """See `Task`."""
+        if self.options.long.mode is None:
+            return super().too_long
+        what = f"have a choice that is cut to go with the text into {self.options.max_length} pieces"
+        return TooLong(what, "--max-length")
 
     def logits(self, model: nn.Module, batch: TaskBatch) -> torch.Tensor:
         """(G, C): the scores of a question's choices; -inf where it has fewer than others."""
@@ -127,6 +140,11 @@ class Choose(Task[ChoiceExample]):
         """How many are right."""
         right = [str(example.label) for example in examples]
         return {"accuracy": scores.accuracy(right, [str(prediction["choice"]) for prediction in predictions])}
+
+
+def _pairs(example: ChoiceExample) -> list[TextExample]:
+    """Its text with each of the choices."""
+    return [TextExample(example.place, example.text, choice, None) for choice in example.choices]
 
 
 def _choices(row: Row, columns: dict[str, Column]) -> tuple[list[str], list[str]]:

@@ -18,8 +18,16 @@ from bertsmith.errors import ConfigError, InputError
 from bertsmith.model.heads import Classifier
 from bertsmith.tasks import scores
 from bertsmith.tasks.tables import NOWHERE, Place, written_out
-from bertsmith.tasks.task import Criterion, Item, Prediction, Scores, Task, TaskBatch, TooLong, count_texts_cut
-from bertsmith.tasks.texts import TextExample, TextOptions, count_pairs_cut, encode_texts, is_cut, read_texts
+from bertsmith.tasks.task import Criterion, Item, Prediction, Scores, TaskBatch, count_texts_cut
+from bertsmith.tasks.texts import (
+    LongTextTask,
+    TextExample,
+    TextOptions,
+    count_pairs_cut,
+    encode_texts,
+    is_cut,
+    read_texts,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -47,21 +55,13 @@ class ClassifyOptions(TextOptions):
     positive: str | None = None
 
 
-class TextTask(Task[TextExample]):
+class TextTask(LongTextTask[TextExample]):
     """What `classify` and `regress` share: sequences in, a row of logits an item."""
 
     head = "classification"
     fields = ("text", "pair", "label")
     Options = TextOptions
     options: TextOptions
-
-    def __init__(self, options: TextOptions, labels: Sequence[str] = ()) -> None:
-        super().__init__(options, labels)
-        first, most = options.long.head, options.max_length - 3
-        if first is not None and options.long.mode != "head+tail":
-            raise ConfigError("long.head: is for --long head+tail; leave it out, or give that")
-        if first is not None and first > most:
-            raise ConfigError(f"long.head: {first} pieces of {options.max_length} leave no tail; take {most} at most")
 
     def read(self, name: str, *, labelled: bool = True) -> Iterator[TextExample]:
         """A table with the columns text, pair (perhaps) and label. Whoever wants predictions wants one a line."""
@@ -76,12 +76,6 @@ class TextTask(Task[TextExample]):
             may_be_empty=self.label_may_be_empty,
             left_out=left_out,
         )
-
-    def changed(self, **changes: Any) -> Self:
-        """See `Task`; how long a head is goes when the mode does."""
-        if changes.get("long.mode", "head+tail") != "head+tail":
-            changes = {"long.head": None, **changes}
-        return super().changed(**changes)
 
     def remarks(self, examples: Sequence[TextExample]) -> list[str]:
         """Also of empty texts."""
@@ -122,15 +116,7 @@ class TextTask(Task[TextExample]):
         """Where `long` does not say how: of second texts it says nothing."""
         if self.options.long.mode is None:
             return count_texts_cut(self, examples, items, tokenizer)
-        return count_pairs_cut(examples, items, tokenizer, self.options.max_length)
-
-    @property
-    def too_long(self) -> TooLong:
-        """See `Task`."""
-        if self.options.long.mode is None:
-            return TooLong(super().too_long.what, "--max-length and --long")
-        what = f"have a second text that is cut to go with the first into {self.options.max_length} pieces"
-        return TooLong(what, "--max-length, or make it the first: --column text=…")
+        return count_pairs_cut([[example] for example in examples], items, tokenizer, self.options.max_length)
 
     def check_alike(self, training: TextExample, other: TextExample) -> None:
         """Both have a second text, or none has."""

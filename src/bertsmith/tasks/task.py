@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Criterion",
+    "Example",
     "Item",
     "Prediction",
     "Scores",

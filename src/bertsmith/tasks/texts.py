@@ -1,4 +1,4 @@
-"""A text, or two, and a label: what `classify` and `regress` read, and how a text that is too long is cut.
+"""A text, or two, and a label: what `classify` and `regress` read; and how a text that is too long is cut.
 
 Long text (`--long`): `head` keeps its beginning, `tail` its end, `head+tail` some of both (`--head` pieces of the
 beginning, the rest from the end; 128 and 382 in Sun et al., 2019), `segments` all of it, in sequences of equal size
@@ -9,14 +9,15 @@ fit.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 import numpy as np
 from pydantic import Field
 
+from bertsmith.errors import ConfigError
 from bertsmith.settings import Strict
 from bertsmith.tasks.tables import Column, Place, Row, is_plain_text, read_rows
-from bertsmith.tasks.task import TaskOptions, packed_ids, packed_texts
+from bertsmith.tasks.task import Example, Task, TaskOptions, TooLong, packed_ids, packed_texts
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "LongOptions",
+    "LongTextOptions",
+    "LongTextTask",
     "TextExample",
     "TextOptions",
     "column_of",
@@ -61,7 +64,42 @@ class LongOptions(Strict):
     head: Annotated[int, Field(ge=1)] | None = None
 
 
-class TextOptions(TaskOptions):
+class LongTextOptions(TaskOptions):
+    """Of tasks whose (first) text may be too long."""
+
+    long: LongOptions = Field(default_factory=LongOptions)
+
+
+class LongTextTask(Task[Example]):
+    """What tasks with such options share."""
+
+    Options = LongTextOptions
+    options: LongTextOptions
+
+    def __init__(self, options: LongTextOptions, labels: Sequence[str] = ()) -> None:
+        super().__init__(options, labels)
+        first, most = options.long.head, options.max_length - 3
+        if first is not None and options.long.mode != "head+tail":
+            raise ConfigError("long.head: is for --long head+tail; leave it out, or give that")
+        if first is not None and first > most:
+            raise ConfigError(f"long.head: {first} pieces of {options.max_length} leave no tail; take {most} at most")
+
+    def changed(self, **changes: Any) -> Self:
+        """See `Task`; how long a head is goes when the mode does."""
+        if changes.get("long.mode", "head+tail") != "head+tail":
+            changes = {"long.head": None, **changes}
+        return super().changed(**changes)
+
+    @property
+    def too_long(self) -> TooLong:
+        """See `Task`."""
+        if self.options.long.mode is None:
+            return TooLong(super().too_long.what, "--max-length and --long")
+        what = f"have a second text that is cut to go with the first into {self.options.max_length} pieces"
+        return TooLong(what, "--max-length, or make it the first: --column text=…")
+
+
+class TextOptions(LongTextOptions):
     """Of tasks on texts.
 
     `lenient`: whether labelled lines with too few or too many columns, and those that nobody could label (`-`), are
@@ -71,7 +109,6 @@ class TextOptions(TaskOptions):
 
     lenient: bool = False
     pairs: bool | None = None
-    long: LongOptions = Field(default_factory=LongOptions)
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,12 +214,17 @@ def is_cut(example: TextExample, tokenizer: Tokenizer, max_length: int, long: Lo
 
 
 def count_pairs_cut(
-    examples: Sequence[TextExample], items: Sequence[Item], tokenizer: Tokenizer, max_length: int
+    groups: Sequence[Sequence[TextExample]], items: Sequence[Item], tokenizer: Tokenizer, max_length: int
 ) -> int:
-    """How many second texts are cut where `long.mode` says how first ones are; only a long one can have been."""
-    most = (max_length - 3) // 2
-    pairs = [one for one, item in zip(examples, items, strict=True) if item.types[0].sum() > most]  # with its [SEP]
-    return sum(_pair_is_cut(_count_pieces(pair, tokenizer, max_length), max_length) for pair in pairs)
+    """In how many items second texts are cut where `long.mode` says how first ones are; a group of pairs is in each.
+
+    Only a long one can have been.
+    """
+    most = (max_length - 3) // 2  # with its [SEP]
+    long = [group for group, item in zip(groups, items, strict=True) if max(kinds.sum() for kinds in item.types) > most]
+    return sum(
+        any(_pair_is_cut(_count_pieces(pair, tokenizer, max_length), max_length) for pair in group) for group in long
+    )
 
 
 def _count_pieces(example: TextExample, tokenizer: Tokenizer, max_length: int) -> list[int]:

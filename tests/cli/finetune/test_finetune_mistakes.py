@@ -35,7 +35,11 @@ from finetuning.small_tasks import write_json_lines, write_lines, write_table
         (f"{BEGIN} --long middle", "--long"),
         (
             "finetune MODEL --task tag --train a.tsv --output run --long tail",
-            "task.long.mode: is for classify and regress; tags and answers read long text in windows, always",
+            "task.long.mode: is for classify and regress and choose; tags and answers read long text in windows",
+        ),
+        (
+            "finetune MODEL --task choose --train a.tsv --output run --long segments",
+            "long.mode: segments are for classify and regress; take head, tail or head+tail",
         ),
         (f"{BEGIN} --context", "task.context: is for tag"),
         (f"{BEGIN} --set task.unanswerable=true", "task.unanswerable: is for answer"),
