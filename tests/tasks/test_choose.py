@@ -54,10 +54,10 @@ def test_choices_and_their_names_in_lists_of_their_own(tmp_path):
     """As ARC is often given; its names are letters in some rows and numbers from 1 in others."""
     rows = [
         {"text": "q", "choices": {"text": ["x", "y", "z"], "label": list(names)}, "label": label}
-        for names, label in (("ABC", "B"), ("123", "1"), ("123", "3"))
+        for names, label in (("ABC", "B"), ("123", "1"), ("123", "3"), ("123", 1.0))
     ]
     found = read(write_json_lines(tmp_path / "a.jsonl", rows))
-    assert [(each.choices, each.label) for each in found] == [(("x", "y", "z"), number) for number in (1, 0, 2)]
+    assert [(each.choices, each.label) for each in found] == [(("x", "y", "z"), number) for number in (1, 0, 2, 0)]
 
 
 @pytest.mark.parametrize(("label", "number"), [(0, 0), ("1", 1), (" 1", 1), (2.0, 2), ("1.0", 1), ("A", 0), ("C", 2)])

@@ -59,6 +59,12 @@ def test_a_cell_may_be_empty_where_columns_have_names(tmp_path):
     assert read(tmp_path, text, "word", labelled=False)[0].words == ("anna", "lives")
     with pytest.raises(DataError, match=r"a\.txt, line 3: column 3 is empty; write a word and its tag, or remove"):
         read(tmp_path, text, "pos", "tag")
+    for text in ("word\ttag\nanna\t\nlives\t\n", "word\ttag\nanna\nlives\t\n"):
+        assert read(tmp_path, text, "word", "tag", labelled=False)[0].words == ("anna", "lives")
+    text = "\tword\ttag \n0\tanna\tNN \n1\tlives\tNN\t\n"  # a column without a name, and stray white space
+    (found,) = read(tmp_path, text, "word", "tag", plain=True)
+    assert (found.words, found.tags) == (("anna", "lives"), ("NN", "NN"))
+    assert read(tmp_path, "anna B-PER\t\nlives O\n")[0].tags == ("B-PER", "O")
     (found,) = read(tmp_path, "anna\t\tB-PER\nlives\tO\n")  # tabs that put columns below each other
     assert (found.words, found.tags) == (("anna", "lives"), ("B-PER", "O"))
 

@@ -12,7 +12,7 @@ import pytest
 from pyarrow import parquet
 
 from bertsmith.errors import DataError, InputError
-from bertsmith.tasks.tables import Place, Row, is_plain_text, read_rows
+from bertsmith.tasks.tables import Place, Row, is_plain_text, read_rows, written_out
 
 
 def written(tmp_path, name, data):
@@ -106,8 +106,22 @@ def test_a_list_on_standard_input_is_no_text(stdin):
     stdin(b'[{"text": "a"}, {"text": "b"}]')
     with pytest.raises(DataError, match=r"standard input, line 1: expected a JSON object, found list; write an object"):
         cells("-")
-    stdin(b"[a] text\n")
-    assert cells("-") == [(1, {"text": "[a] text"})]
+    stdin(b'[\n  {"text": "a"}\n]')
+    with pytest.raises(DataError, match=r"standard input, line 1: is not JSON .*; a whole object goes on one line"):
+        cells("-")
+    for text in ("[a] text", "[{ref}] a text"):
+        stdin(text.encode())
+        assert cells("-") == [(1, {"text": text})]
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["{[1]}", "{{}: 1}", "['a' 'b']", "[1],[2]", '["\\ud83d"]', "{1, 2}", "[b'a']", "[" * 5000 + "]" * 5000,
+     "[" + "'a', " * 2**16 + "]"],
+)  # fmt: skip
+def test_text_that_is_no_list_after_all_stays_text(text):
+    """Whatever is in a cell: no error, no set, no half character, and little memory."""
+    assert written_out(text) == text
 
 
 def test_standard_input_may_be_closed(monkeypatch):

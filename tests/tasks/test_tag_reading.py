@@ -41,6 +41,8 @@ def test_lists_may_stand_as_text_in_a_table(tmp_path):
     assert (found.words, found.tags) == (("anna", "lives"), ("B-PER", "O"))
     path = write_lines(tmp_path / "b.csv", ["text,entities", 'anna lives,"[[0, 4, ""PER""]]"', "she lives,[]"])
     assert [found.tags for found in task_of().read(str(path))] == [("B-PER", "O"), ("O", "O")]
+    path = write_lines(tmp_path / "b.csv", ["text,entities", """anna lives,"[(0, 4, 'PER')]\""""])  # as spaCy has them
+    assert [found.tags for found in task_of().read(str(path))] == [("B-PER", "O")]
     path = write_lines(tmp_path / "c.csv", ["word,tag", "anna,B-PER"])
     with pytest.raises(DataError, match=r"c\.csv, line 2: a word a line is read from \.tsv, \.conll and \.txt"):
         list(task_of(columns={"word": "word", "tag": "tag"}).read(str(path)))

@@ -295,10 +295,10 @@ def test_a_header_is_no_text_of_numbered_columns(tmp_path, labelled):
 
 def test_several_classes_may_stand_as_a_list_in_text():
     """As `DataFrame.to_csv` writes them."""
-    examples = [example("a", label) for label in ("['x']", '["y", "z"]', "[]", "x|y", "[x] y", "[x]")]
+    examples = [example("a", label) for label in ("['x']", '["y", "z"]', "[]", "x|y", "[x] y", "['x' 'y']")]
     task = Classify.of({"multilabel": True})
     task = task.with_labels(task.find_labels(examples))
-    assert task.labels == ("[x]", "[x] y", "x", "y", "z")
+    assert task.labels == ("['x' 'y']", "[x] y", "x", "y", "z")
     assert [task.target(each)[0].tolist() for each in examples[:4]] == [
         [0, 0, 1, 0, 0], [0, 0, 0, 1, 1], [0, 0, 0, 0, 0], [0, 0, 1, 1, 0],
     ]  # fmt: skip
@@ -310,6 +310,7 @@ def test_several_classes_may_stand_as_a_list_in_text():
     [
         (["x, y", "z"], {"multilabel": True}, ["'x, y' is one class; if it is several: --set 'task.separator=…'"]),
         ([["x, y"], ["z"]], {"multilabel": True}, []),
+        (["['x, y']", "['z']"], {"multilabel": True}, []),
         (["x, y", "z"], {}, []),
         ([1, 1.0, 0], {}, ["classes '1' and '1.0' are one number; write it in one way"]),
         (["pos", "NaN"], {}, ["a class is called 'NaN'; is that a label?"]),
@@ -338,10 +339,10 @@ def test_another_way_with_long_text_does_not_ask_about_the_length_of_a_head():
 def test_other_tables_than_ours_are_told_what_to_do(tmp_path):
     path = tmp_path / "a.csv"
     path.write_text("text;label\ngood;pos\n")
-    with pytest.raises(DataError, match=r"which column is the text\? There are text;label; put commas for the semicol"):
+    with pytest.raises(DataError, match=r"which column is the text\? There are text;label; put tabs for the semicol"):
         list(Classify.of({}).read(str(path)))
     path.write_text("text;label\ngood, fine;pos\n")
-    with pytest.raises(DataError, match=r"line 2: 2 columns, not 1 as in the first line; put commas for the semicol"):
+    with pytest.raises(DataError, match=r"line 2: 2 columns, not 1 as in the first line; put tabs for the semicol"):
         list(Classify.of({}).read(str(path)))
     path.write_text("text,label,,\ngood,pos,,\n")  # as a spreadsheet leaves it
     assert [(found.text, found.label) for found in Classify.of({}).read(str(path))] == [("good", "pos")]

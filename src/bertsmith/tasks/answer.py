@@ -24,7 +24,7 @@ from pydantic import Field
 from bertsmith.model.losses import span_loss
 from bertsmith.tasks.answer_scores import best_threshold, normalise, score_answers, score_chinese, without_marks
 from bertsmith.tasks.squad import Answer, Question, read_squad
-from bertsmith.tasks.tables import Column, Row, read_rows
+from bertsmith.tasks.tables import Column, Row, read_rows, written_out
 from bertsmith.tasks.task import Criterion, Item, Prediction, Scores, Task, TaskBatch, TaskOptions, TooLong, packed_ids
 from bertsmith.tasks.windows import cut_windows, most_context
 
@@ -309,7 +309,7 @@ def _answers(row: Row, columns: dict[str, Column], context: str, *, may_be_none:
 
 def _listed(row: Row) -> list[tuple[str, Any]]:
     """Answers and their places as the hub's data sets have SQuAD's: `{"text": […], "answer_start": […]}`."""
-    given = row.get(_LISTED)
+    given = written_out(row.get(_LISTED))
     texts, starts = (given.get(name) if isinstance(given, dict) else None for name in ("text", "answer_start"))
     if not (isinstance(texts, list) and isinstance(starts, list) and len(texts) == len(starts)):
         raise row.place.error(f'expected {_LISTED} as {{"text": […], "answer_start": […]}}, found {given!r:.60}')

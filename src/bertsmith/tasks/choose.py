@@ -56,6 +56,8 @@ class Choose(LongTextTask[ChoiceExample]):
         super().__init__(options, labels)
         if options.long.mode == "segments":
             raise ConfigError("long.mode: segments are for classify and regress; take head, tail or head+tail")
+        if options.long.pool != "max":
+            raise ConfigError("long.pool: joins segments, which choices have not; leave it out")
 
     def read(self, name: str, *, labelled: bool = True) -> Iterator[ChoiceExample]:
         """The rows of a table."""
@@ -189,7 +191,7 @@ def _number(row: Row, label: Any, names: list[str], count: int) -> int:
     whole = shown.removesuffix(".0")  # of a column with gaps
     number = -1
     if names:
-        number = names.index(shown) if shown in names else -1
+        number = next((names.index(name) for name in (shown, whole) if name in names), -1)
     elif whole.isdecimal() and len(whole) < 9:  # more digits are no number of a choice
         number = int(whole)
     elif len(shown) == 1:

@@ -191,7 +191,7 @@ class Classify(TextTask):
         One of the first line alone, where columns go by number, may be a header.
         """
         found = [*super().remarks(examples), *_doubtful(self.labels)]
-        if self.options.multilabel and all(isinstance(example.label, str) for example in examples):
+        if self.options.multilabel and all(isinstance(written_out(example.label), str) for example in examples):
             held = [label for label in self.labels if "," in label or ";" in label]
             found += [f"{held[0]!r:.60} is one class; if it is several: --set 'task.separator=…'"] if held else []
         if isinstance(self.options.columns.get("label"), int) and len(self.labels) > 2:

@@ -61,13 +61,15 @@ def read_conll(
     document, width, found = 0, None, False
     if 0 in (word, tag):
         raise ConfigError("columns: those of CoNLL have names, or numbers from 1, or from -1 at the end; not 0")
-    named = by_name = isinstance(word, str) or isinstance(tag, str)
+    named = isinstance(word, str) or isinstance(tag, str)
+    num_columns = 0 if named else None
     for place, line in _with_end(name):
         text = line.rstrip()
-        cells = _cut(line, may_be_empty=by_name)
+        cells = _cut(text, num_columns)
         if named and cells:
             named = False
             if labelled or isinstance(word, str) or tag in cells:
+                num_columns = len(cells)
                 word = _numbered(place, cells, word)
                 tag = _numbered(place, cells, tag) if labelled else tag
                 continue
@@ -98,15 +100,16 @@ def read_conll(
         raise Place(name, 1).error("is empty")
 
 
-def _cut(line: str, *, may_be_empty: bool) -> list[str]:
-    r"""The cells of a line; none, where there is nothing in it.
+def _cut(text: str, num_columns: int | None) -> list[str]:
+    r"""The cells of a line without its end; with a number of columns some may be empty, up to so many at the end.
 
-    >>> [_cut(line, may_be_empty=True) for line in ("1\t\tRome\n", " \t\n")], _cut("1\t\tRome\n", may_be_empty=False)
-    ([['1', '', 'Rome'], []], ['1', 'Rome'])
+    >>> _cut("1\t\tRome", 4), _cut("1\t\tRome", None), _cut("", 4)
+    (['1', '', 'Rome', ''], ['1', 'Rome'], [])
     """
-    if "\t" not in line or not line.strip():
-        return line.split()
-    return line.rstrip("\r\n").split("\t") if may_be_empty else [cell for cell in line.rstrip().split("\t") if cell]
+    if not text or num_columns is None:
+        return [cell for cell in (text.split("\t") if "\t" in text else text.split()) if cell]
+    cells = text.split("\t") if "\t" in text else text.split()
+    return cells + [""] * (num_columns - len(cells))
 
 
 def _refuse_header(place: Place, cells: list[str], word: Column, tag: Column) -> None:
@@ -155,7 +158,7 @@ def _is_running(text: str, cells: list[str], known: Sequence[str] | None) -> boo
     [False, False, False, True]
     """
     last = cells[-1]
-    if len(cells) == 1 or (last in known if known is not None else _LONG_TAG.fullmatch(last)):
+    if len(cells) == 1 or not last or (last in known if known is not None else _LONG_TAG.fullmatch(last)):
         return False
     if "\t" in text:
         return known is None and any(letter.islower() for letter in last)

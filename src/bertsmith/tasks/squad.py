@@ -44,7 +44,7 @@ def read_squad(name: str, *, answered: bool = True) -> Iterator[Question]:
     try:
         content = json.loads(text)
     except json.JSONDecodeError as error:
-        lines = error.msg == "Extra data"
+        lines = error.msg == "Extra data" and error.lineno > 1
         remedy = "JSON lines go into a file that ends in .jsonl" if lines else "correct the file"
         raise Place(name, error.lineno).error(f"is not JSON ({error.msg}); {remedy}") from error
     except RecursionError as error:

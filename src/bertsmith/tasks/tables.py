@@ -27,11 +27,13 @@ if TYPE_CHECKING:
 
 __all__ = [
     "NOWHERE",
+    "SEMICOLONS",
     "SUFFIXES",
     "Column",
     "Place",
     "Row",
     "has_lone_surrogate",
+    "has_semicolons",
     "is_plain_text",
     "numbered_lines",
     "opened",
@@ -42,7 +44,11 @@ __all__ = [
 
 Column = str | int
 SUFFIXES = {".tsv": "tsv", ".txt": "lines", ".csv": "csv", ".jsonl": "jsonl", ".json": "jsonl", ".parquet": "parquet"}
+SEMICOLONS = "put tabs for the semicolons, in a file that ends in .tsv"
 _MAX_CELL = 16 * 2**20
+_MAX_LIST = 2**16  # of characters: Python takes hundreds of bytes for each to read it
+_NO_COMMA = re.compile(r"""['"]\s+['"]""")
+_OBJECTS = re.compile(rb'\{|\[\s*\{\s*"')  # how JSON begins, be it in lines or not
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
@@ -154,7 +160,7 @@ def is_plain_text(name: str, *, told: bool) -> bool:
 def _kind_of(name: str) -> str:
     if name == "-":
         begins = standard_input().peek(1).removeprefix(codecs.BOM_UTF8).lstrip()  # type: ignore[attr-defined]
-        return "jsonl" if begins.startswith((b"{", b"[{")) else "lines"
+        return "jsonl" if _OBJECTS.match(begins) else "lines"
     return SUFFIXES.get(Path(name).suffix.lower(), "")
 
 
@@ -172,17 +178,30 @@ def standard_input() -> BinaryIO:
 def written_out(value: Any) -> Any:
     """A list or an object that a cell of a table holds as text, as JSON or Python writes it; all else as it is.
 
-    >>> written_out("['a', 'b']"), written_out('{"a": [0, null]}'), written_out("[sic]")
-    (['a', 'b'], {'a': [0, None]}, '[sic]')
+    >>> written_out("['a', ('b', 1)]"), written_out('{"a": [0, null]}'), written_out("[sic]"), written_out("['a' 'b']")
+    (['a', ['b', 1]], {'a': [0, None]}, '[sic]', "['a' 'b']")
     """
     if not (isinstance(value, str) and value.strip()[:1] + value.strip()[-1:] in ("[]", "{}")):
         return value
-    for read in (json.loads, ast.literal_eval):
-        try:
-            return read(value.strip())
-        except (ValueError, SyntaxError, RecursionError, MemoryError):
-            pass
-    return value
+    try:
+        found = json.loads(value)
+    except (ValueError, RecursionError):
+        found = _as_python_writes(value.strip())
+    return value if found is None or has_lone_surrogate(json.dumps(found, ensure_ascii=False)) else found
+
+
+def _as_python_writes(text: str) -> Any:
+    """Lists and objects of Python's, its tuples as lists; None where it is none of these, or too long to be a cell.
+
+    Numpy writes no commas between strings, which Python would read as one string.
+    """
+    if len(text) > _MAX_LIST or _NO_COMMA.search(text):
+        return None
+    try:
+        found = ast.literal_eval(text)
+        return json.loads(json.dumps(found)) if isinstance(found, list | dict) else None  # `[1],[2]` is neither
+    except (ValueError, SyntaxError, TypeError, RecursionError, MemoryError):
+        return None
 
 
 def has_lone_surrogate(text: str) -> bool:
@@ -250,7 +269,7 @@ def _table(name: str, lines: Iterator[tuple[Place, list[str]]], numbered: bool, 
                 continue
         if len(cells) != len(header):
             if not lenient:
-                remedy = "put commas for the semicolons" if _has_semicolons(header) else "correct or remove it"
+                remedy = SEMICOLONS if has_semicolons(header) else "correct or remove it"
                 raise place.error(f"{len(cells)} columns, not {len(header)} as in the first line; {remedy}")
             yield Row(place, {})
         else:
@@ -270,7 +289,7 @@ def _header(place: Place, names: list[str]) -> list[str]:
     return names
 
 
-def _has_semicolons(header: Sequence[Column]) -> bool:
+def has_semicolons(header: Sequence[Column]) -> bool:
     """Whether a table of one column is one of several, written as some countries' spreadsheets do."""
     return len(header) == 1 and ";" in str(header[0])
 

@@ -102,13 +102,13 @@ def from_row(
     text = columns.get("text", "text")
     spans = columns.get("entities") or next((name for name in _SPAN_COLUMNS if row.has(name)), None)
     in_words = row.has(tokens) and (row.has(tags) or spans is None)
-    if labelled and not in_words and spans is None and row.has(text):
+    if labelled and not in_words and spans is None and row.has(text) and "tokens" not in columns:
         raise row.place.error(
             'there is text, but neither tokens with tags nor entities; write "entities": [] where it has none, or name '
             "their column with --column entities=…"
         )
     if columns.keys() & {"word", "tag"} and not row.has(tokens) and not row.has(text):
-        raise row.place.error("a word a line is read from .tsv, .conll and .txt; give the file one of these names")
+        raise row.place.error("a word a line is read from .tsv, .conll and .txt, with tabs between columns")
     if in_words or not row.has(text):
         words, named = _tokens_of(row, tokens, tags if labelled else None, plain=plain)
         example = from_words(row.place, words, named, document, characters=characters)

@@ -16,7 +16,7 @@ from pydantic import Field
 
 from bertsmith.errors import ConfigError
 from bertsmith.settings import Strict
-from bertsmith.tasks.tables import Column, Place, Row, is_plain_text, read_rows
+from bertsmith.tasks.tables import SEMICOLONS, Column, Place, Row, has_semicolons, is_plain_text, read_rows
 from bertsmith.tasks.task import Example, Task, TaskOptions, TooLong, packed_ids, packed_texts
 
 if TYPE_CHECKING:
@@ -178,8 +178,7 @@ def _refuse_doubt(row: Row, chosen: dict[str, Column | None], columns: dict[str,
     for field in ("text", "label") if labelled else ("text",):
         if chosen[field] is None:
             there = ", ".join(str(column) for column in row.cells)
-            one = len(row.cells) == 1 and ";" in there
-            remedy = "put commas for the semicolons" if one else f"name it with --column {field}=…"
+            remedy = SEMICOLONS if has_semicolons(list(row.cells)) else f"name it with --column {field}=…"
             raise row.place.error(f"which column is the {field}? There are {there:.200}; {remedy}")
     texts = [name for name in _USUAL["text"] if row.has(name)]
     if "text" not in columns and chosen.get("pair") is None and len(texts) > 1:

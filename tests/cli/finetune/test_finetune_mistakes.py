@@ -41,6 +41,10 @@ from finetuning.small_tasks import write_json_lines, write_lines, write_table
             "finetune MODEL --task choose --train a.tsv --output run --long segments",
             "long.mode: segments are for classify and regress; take head, tail or head+tail",
         ),
+        (
+            "finetune MODEL --task choose --train a.tsv --output run --set task.long.pool=mean",
+            "long.pool: joins segments, which choices have not; leave it out",
+        ),
         (f"{BEGIN} --context", "task.context: is for tag"),
         (f"{BEGIN} --set task.unanswerable=true", "task.unanswerable: is for answer"),
         (f"{BEGIN} --column text=text --column label=2", "line 1: column 'text' goes by its name, others by their"),
