@@ -216,6 +216,13 @@ def score_of(case: Case) -> float:
         return -1.0
 
 
+def searched_rows(searched: Mapping[str, tuple[Case, Sequence[Mapping[str, Any]]]]) -> list[str]:
+    """What a search found, a line for each of its settings."""
+    tried = [case.with_settings(settings) for case, candidates in searched.values() for settings in candidates]
+    rows = [f"| {case.name} | {settings_of(case)} | {100 * score_of(case):.1f} |" for case in tried]
+    return ["| searched on seed 0 | settings | score |", "|---|---|---|", *rows] if rows else []
+
+
 def number_of_seeds(cases: Sequence[Case], options: Any) -> int:
     """For all of them: five where a run of the slowest takes less than 5 minutes, three below 12, else one."""
     slowest = max(minutes(case) for case in cases)

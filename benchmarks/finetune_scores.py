@@ -27,9 +27,9 @@ from finetune_runs import (
     page,
     run_all,
     run_case,
-    score_of,
     scores_row,
     search,
+    searched_rows,
     settings_of,
     several,
     shown,
@@ -37,7 +37,7 @@ from finetune_runs import (
 from finetune_worth import worth
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Sequence
 
 GLUE = {
     "MRPC": (glue_case("mrpc", "mrpc", "MRPC", settings={"epochs": 4}), ("f1", "accuracy"), 87.0),
@@ -115,13 +115,6 @@ def glue(options: Any) -> int:
              *harness.verdict_table(verdicts, measured="measured"), "", *searched_rows(searched)]  # fmt: skip
     page("finetune-glue", "Fine-tuning on GLUE", about, lines, [case for case, _ in chosen.values()], options)
     return 0 if all(met for *_, met in verdicts) else 1
-
-
-def searched_rows(searched: Mapping[str, tuple[Case, Sequence[Mapping[str, Any]]]]) -> list[str]:
-    """What a search found, a line for each of its settings."""
-    tried = [case.with_settings(settings) for case, candidates in searched.values() for settings in candidates]
-    rows = [f"| {case.name} | {settings_of(case)} | {100 * score_of(case):.1f} |" for case in tried]
-    return ["| searched on seed 0 | settings | score |", "|---|---|---|", *rows] if rows else []
 
 
 def peer_seeds(case: Case, options: Any) -> range:
