@@ -34,6 +34,13 @@ def test_a_broken_row_is_refused_with_file_and_line(tmp_path, row, what):
     assert str(refusal.value).startswith(f"{path}, line 2: {what}")
 
 
+def test_a_column_of_words_that_is_not_there_is_named(tmp_path):
+    """Though there is text: to call its words no entities would be wrong."""
+    path = write_json_lines(tmp_path / "a.jsonl", [{"text": "a", "words": ["a"], "tags": ["O"]}])
+    with pytest.raises(DataError, match=r"line 1: no column 'wrods'; there are text, words, tags: name one with"):
+        list(task_of(columns={"tokens": "wrods"}).read(str(path)))
+
+
 def test_lists_may_stand_as_text_in_a_table(tmp_path):
     """As `DataFrame.to_csv` writes them, or tools for labelling."""
     path = write_lines(tmp_path / "a.csv", ["tokens,tags", """"['anna', 'lives']","['B-PER', 'O']\""""])

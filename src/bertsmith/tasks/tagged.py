@@ -109,7 +109,7 @@ def from_row(
         )
     if columns.keys() & {"word", "tag"} and not row.has(tokens) and not row.has(text):
         raise row.place.error("a word a line is read from .tsv, .conll and .txt, with tabs between columns")
-    if in_words or not row.has(text):
+    if in_words or not row.has(text) or (labelled and spans is None):  # which says what is missing
         words, named = _tokens_of(row, tokens, tags if labelled else None, plain=plain)
         example = from_words(row.place, words, named, document, characters=characters)
         return _within(example, row.get(text)) if row.has(text) else example
