@@ -106,9 +106,9 @@ def _cut(text: str, num_columns: int | None) -> list[str]:
     >>> _cut("1\t\tRome", 4), _cut("1\t\tRome", None), _cut("", 4)
     (['1', '', 'Rome', ''], ['1', 'Rome'], [])
     """
-    if not text or num_columns is None:
-        return [cell for cell in (text.split("\t") if "\t" in text else text.split()) if cell]
     cells = text.split("\t") if "\t" in text else text.split()
+    if not cells or num_columns is None:
+        return [cell for cell in cells if cell]
     return cells + [""] * (num_columns - len(cells))
 
 
