@@ -88,6 +88,23 @@ def test_unknown_tokens_are_counted(build: Callable[..., Any], tiny: Tokenizer) 
     assert ShardSet(folder).document(1)[0].tolist() == [tiny.unk_id]
 
 
+def test_pieces_are_counted(small: Path) -> None:
+    assert ShardSet(small).count_pieces().tolist() == [0, 0, 0, 0, 0, 1, 1, 3, 1]
+    assert ShardSet(small, "holdout").count_pieces().tolist() == [0] * 9
+
+
+def test_of_many_shards_pieces_are_counted_in_some_that_lie_evenly(
+    build: Callable[..., Any], tiny: Tokenizer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, _ = build(["it"] * 40 + ["!"] * 40, tokenizer=tiny, shard_mb=1e-6)
+    shards = ShardSet(folder)
+    whole = shards.count_pieces()
+    monkeypatch.setattr("bertsmith.data.shards._COUNTED", 4)
+    some = shards.count_pieces()
+    assert whole[[7, 8]].sum() > some[[7, 8]].sum() >= 4
+    assert abs(int(some[7]) - int(some[8])) <= 1
+
+
 def test_documents_without_tokens_vanish_and_are_counted(build: Callable[..., Any], tiny: Tokenizer) -> None:
     folder, built = build(["\u200b\u200b", "it", "\u200b", "it !"], tokenizer=tiny)
     assert built.index.corpus["without_tokens"] == 2

@@ -7,7 +7,7 @@ import torch
 
 from bertsmith.config import BertConfig
 from bertsmith.model.heads import build
-from bertsmith.model.initial import continued_positions, look_at_neighbours, sinusoids
+from bertsmith.model.initial import continued_positions, log_shares, look_at_neighbours, sinusoids
 
 
 def shape(**fields):
@@ -108,3 +108,9 @@ def test_sinusoids_are_those_of_the_transformer():
         assert table[position, column].item() == pytest.approx(
             (angle.cos() if column % 2 else angle.sin()).item(), abs=1e-5
         )
+
+
+def test_a_bias_from_counts_gives_every_word_its_share():
+    counts = torch.tensor([0, 3, 5, 0])
+    assert torch.allclose(log_shares(counts).softmax(0), torch.tensor([0.05, 0.35, 0.55, 0.05]))
+    assert log_shares(torch.zeros(4, dtype=torch.long)).unique().numel() == 1  # nothing is known, nothing is said

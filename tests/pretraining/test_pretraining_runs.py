@@ -20,7 +20,7 @@ from bertsmith.bundle.folder import read_bundle
 from bertsmith.errors import TrainingError
 from bertsmith.jobs.convert import convert
 from bertsmith.jobs.pretrain import make_request, pretrain
-from bertsmith.model.initial import continued_positions
+from bertsmith.model.initial import continued_positions, log_shares
 from bertsmith.pretraining import run
 from bertsmith.pretraining.keeping import Observer
 from bertsmith.pretraining.settings import Budget
@@ -38,7 +38,7 @@ Usage = namedtuple("Usage", "total used free")
 def done(data, tmp_path_factory):
     """A finished run of a new tiny model, and its folder."""
     folder = tmp_path_factory.mktemp("whole") / "run"
-    changes = {**SMALL, "checkpoint.every": 10, "optimizer.kind": "adamw", "optimizer.rate": "5e-3", "dropout": 0.0}
+    changes = {**SMALL, "checkpoint.every": 10, "optimizer.kind": "adamw", "optimizer.rate": "5e-3", "word_bias": "zero"}
     request = make_request(data, size="tiny", budget=Budget(steps=60), changes=changes)
     watcher = Watcher()
     with pytest.MonkeyPatch.context() as patch:
@@ -256,6 +256,33 @@ def test_a_model_that_was_trained_keeps_its_positions(ask, tmp_path):
     made = run.PretrainingRun(ask(4), tmp_path, World(), Observer())
     assert made.settings.initial == "neighbours"
     assert made.make_loop(4).before_step is None
+
+
+def test_a_new_model_begins_with_how_often_words_occur(data, tmp_path):
+    def begun(**changes):
+        request = make_request(data, size="tiny", budget=Budget(steps=4), changes={**SMALL, **changes})
+        return run.PretrainingRun(request, tmp_path, World(), Observer())
+
+    made = begun()
+    bias = made.make_loop(4).model.mlm.bias
+    assert torch.equal(bias.argsort(), log_shares(torch.from_numpy(made.shards.count_pieces())).argsort())
+    losses = [each.evaluation(each.make_loop(4).forward.eval())["mlm_loss"] for each in (made, begun(word_bias="zero"))]
+    shares = bias.exp()
+    assert losses[0] == pytest.approx(-(shares * bias).sum().item(), abs=0.15)  # the entropy of single words
+    assert losses[1] == pytest.approx(math.log(len(bias)), abs=0.15)
+
+
+def test_a_head_that_was_trained_keeps_its_bias_and_a_new_one_has_the_counts(done, data, tmp_path):
+    def bias_of(start):
+        request = make_request(data, start=str(start), budget=Budget(steps=4), changes=SMALL)
+        made = run.PretrainingRun(request, tmp_path / "run", World(), Observer())
+        return made.make_loop(4).model.mlm.bias, log_shares(torch.from_numpy(made.shards.count_pieces()))
+
+    kept, _ = bias_of(done.folder)
+    assert torch.equal(kept, load_file(done.folder / "model" / "model.safetensors")["cls.predictions.bias"])
+    new, counted = bias_of(write_model(tmp_path / "headless", "encoder"))
+    assert torch.equal(new, counted)
+    assert not torch.equal(kept, counted)
 
 
 def test_a_data_set_without_held_out_text_trains_all_the_same(model, tmp_path):

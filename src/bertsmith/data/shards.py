@@ -32,6 +32,7 @@ __all__ = ["Shard", "ShardSet"]
 # Open files at a time; a system allows about a thousand.
 _MAX_OPEN = 256
 _HASH_BLOCK = 2**20
+_COUNTED = 16  # shards, at least, that pieces are counted in: some ten million tokens
 _REMEDY = "remove the data set and build it again"
 
 
@@ -86,6 +87,13 @@ class ShardSet:
         shard, place = self._locate(number, self._sentences, "sentence")
         start, stop = shard.sentences[place : place + 2].tolist()
         return shard.tokens[start:stop]
+
+    def count_pieces(self) -> np.ndarray:
+        """How often each piece of the vocabulary occurs; of many shards, in some that lie evenly among them."""
+        counts = np.zeros(self.index.vocab_size, dtype=np.int64)
+        for number in range(0, self.num_shards, max(1, self.num_shards // _COUNTED)):
+            counts += np.bincount(self.shard(number).tokens, minlength=len(counts))
+        return counts
 
     def verify(self, progress: Callable[[int, int], object] | None = None) -> None:
         """Compare every file with the SHA-256 that the index has of it, and check what is inside."""

@@ -1,4 +1,4 @@
-"""The weights that a model begins with: the original's random ones, and lower layers that see word order."""
+"""The weights that a model begins with: the original's random ones, lower layers that see word order, a word's share."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from torch import nn
 
 from bertsmith.model.encoder import Encoder, Layer
 
-__all__ = ["continued_positions", "initialise", "look_at_neighbours", "sinusoids"]
+__all__ = ["continued_positions", "initialise", "log_shares", "look_at_neighbours", "sinusoids"]
 
 _POSITION_STD = 0.06  # beside 0.02 for words: what stands where is the louder part at first
 _LONGEST_WAVE = 10_000
@@ -76,6 +76,19 @@ def continued_positions(rows: torch.Tensor, trained: int) -> torch.Tensor:
     ridge = _RIDGE * squares.diagonal().mean() * torch.eye(len(squares), dtype=torch.double)
     change = torch.linalg.solve(squares + ridge, known.T @ (seen - mean - going_on[:trained]))
     return torch.cat([rows[:trained], (going_on + waves @ change + mean)[trained:].to(rows)])
+
+
+def log_shares(counts: torch.Tensor) -> torch.Tensor:
+    """How often each piece occurs, (V,), to the logarithm of its share; one that never does counts as half a time.
+
+    As the bias of the masked-word head it says from the first step what the original learns in thousands: which words
+    are rare. Until the bias knows, the word table says it, by one direction that all rare words have in common.
+
+    >>> log_shares(torch.tensor([6, 1, 0])).exp()
+    tensor([0.7647, 0.1765, 0.0588])
+    """
+    smoothed = counts.double() + 0.5
+    return (smoothed / smoothed.sum()).log().float()
 
 
 def _waves(num_positions: int, width: int) -> torch.Tensor:

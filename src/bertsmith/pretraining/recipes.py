@@ -38,10 +38,11 @@ def modern() -> Settings:
     """What reaches a given loss soonest here, with the architecture unchanged (docs/results/recipes.md)."""
     return Settings(
         initial="neighbours",
+        word_bias="counts",
         pairs="balanced",
         masking=Masking(kind="word"),
         dropout=0.0,
-        optimizer=OptimizerSettings(kind="muon", rate=2e-3, betas=(0.9, 0.98)),
+        optimizer=OptimizerSettings(kind="muon", rate=2e-3, betas=(0.9, 0.98), eps=3e-4),
         schedule=ScheduleSettings(kind="linear", warmup=0.1),
         batch=BatchSettings(tokens=2048),
     )

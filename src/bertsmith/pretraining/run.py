@@ -18,13 +18,15 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import torch
+
 from bertsmith.bundle.folder import Bundle, write_bundle
 from bertsmith.bundle.resolve import load_bundle
 from bertsmith.config import named_size
 from bertsmith.data.shards import ShardSet
 from bertsmith.errors import ConfigError, TokenizerError
 from bertsmith.model.heads import PreTrainingModel, build
-from bertsmith.model.initial import look_at_neighbours
+from bertsmith.model.initial import log_shares, look_at_neighbours
 from bertsmith.model.memory import keep_freed_memory
 from bertsmith.pretraining.evaluation import Evaluation
 from bertsmith.pretraining.fills import fill_gaps, find_gaps
@@ -40,8 +42,6 @@ from bertsmith.vocab.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
-
-    import torch
 
     from bertsmith.pretraining.fills import Filled, Gap
     from bertsmith.pretraining.keeping import Observer
@@ -193,6 +193,10 @@ class PretrainingRun:
         """Of one step."""
         return PretrainingWork(self.shards, self.tokenizer, self.settings, self.config, 1, self.world)
 
+    @cached_property
+    def _log_shares(self) -> torch.Tensor:
+        return log_shares(torch.from_numpy(self.shards.count_pieces()))
+
     def _make_model(self) -> PreTrainingModel:
         """The model as it is before the first step."""
         dropout = dict.fromkeys(("hidden_dropout_prob", "attention_probs_dropout_prob"), self.settings.dropout)
@@ -213,6 +217,8 @@ class PretrainingRun:
                 look_at_neighbours(model.encoder)
         assert isinstance(model, PreTrainingModel)
         assert model.encoder.pooler is not None
+        if self.settings.word_bias == "counts" and not model.mlm.bias.any():  # the head is new
+            model.mlm.bias.data[: len(self._log_shares)] = self._log_shares
         if self.settings.pairs == "none":
             for head in (model.encoder.pooler, model.pair):
                 head.requires_grad_(requires_grad=False)

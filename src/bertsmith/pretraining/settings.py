@@ -78,12 +78,14 @@ class Settings(RunSettings):
     """A pre-training run, all choices made.
 
     `initial` is for models that begin from nothing: "random", as the original, or "neighbours", with lower layers that
-    look at the words around (`model/initial.py`).
+    look at the words around (`model/initial.py`). `word_bias` is that of a masked-word head that is new: "zero", as the
+    original, or "counts", the logarithm of each word's share of the text.
     """
 
     as_text: ClassVar[frozenset[str]] = frozenset({"phases"})
 
     initial: Literal["random", "neighbours"] = "random"
+    word_bias: Literal["zero", "counts"] = "zero"
     pairs: PairKind = "balanced"
     masking: Masking = Field(default_factory=Masking)
     first_rate: Annotated[float, Field(gt=0.0, lt=1.0)] | None = None
