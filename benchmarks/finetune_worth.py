@@ -10,9 +10,11 @@ from bertsmith.bundle.folder import digest_of_model
 from bertsmith.train.metrics import read_log
 from finetune_runs import (
     COST,
+    KEPT,
     ROOT,
     RUNS,
     Case,
+    circumstances,
     cost,
     glue_case,
     jobs_of,
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
 MODEL = ROOT / "runs" / "pretrain-en" / "run" / "model"
 EPOCHS = {"epochs": 4}
 RATES = ({"optimizer.rate": 3e-4}, {"optimizer.rate": 1e-3})
+_MINI = "worth-mini"  # the record of the pre-trained one
 NEW_TOP = {"optimizer.rate": 3e-4, "fresh_layers": 1}  # the last layer has learned what follows what
 
 
@@ -44,11 +47,12 @@ def worth(options: Any) -> int:
     ]
     sets = [case for case in sets if options.only in case.name]
     tried = {f"{case.name}, fresh": (_begun(case, "fresh", fresh_mini()), RATES) for case in sets}
-    if not MODEL.is_dir():
+    mini = known_mini()
+    if mini is None:
         run_all(jobs_of(options, *([one] for one in search(*tried.values()))))
         print("the rest needs the mini of `make results NAME=pretrain ARGS='--run en'`, which is not there", flush=True)
         return 1
-    name = f"pretrained-{digest_of_model(MODEL)[:8]}"  # no two are alike
+    name = f"pretrained-{mini['digest']}"  # no two are alike
     tried |= {f"{case.name}, pre-trained": (_begun(case, name, MODEL), (*RATES, NEW_TOP)) for case in sets}
     found = search(*tried.values())
     pairs = list(zip(found[: len(sets)], found[len(sets) :], strict=True))
@@ -61,7 +65,7 @@ def worth(options: Any) -> int:
         cells = (*(shown(each, metric) for each in scores), f"{gain:+.1f}", cost(both[1]))
         rows.append(f"| {case.name}, {metric} | {' | '.join(cells)} |")
     about = (
-        f"The mini of [pretrain-en](pretrain-en.md), made again by its command, {how_far()}, against the same mini "
+        f"The mini of [pretrain-en](pretrain-en.md), made again by its command, {mini['far']}, against the same mini "
         "with the weights that its pre-training began with, which are random but for heads that look at neighbouring "
         "words: dev scores in percent, of the best epoch, mean ± standard deviation (least–most) over seeds of "
         "fine-tuning, with the settings that are the best on seed 0, which is among them."
@@ -70,6 +74,15 @@ def worth(options: Any) -> int:
     lines += searched_rows(tried)
     page("finetune-worth", "What pre-training is worth", about, lines, [one for both in pairs for one in both], options)
     return 0
+
+
+def known_mini() -> dict[str, Any] | None:
+    """Which mini it is and how far it came: that in runs/, or the last that was there, where only records are left."""
+    found = KEPT.find(_MINI)
+    if MODEL.is_dir() and (digest := digest_of_model(MODEL)[:8]) != (found or {}).get("digest"):
+        found = {**circumstances(), "digest": digest, "far": how_far()}
+        KEPT.add(_MINI, found)
+    return found
 
 
 def how_far() -> str:

@@ -2,9 +2,9 @@
 
 mini with BERT's vocabulary of 30,522 on en-general and en-web, examples up to 128 tokens, one seed of pre-training. The
 loss is that of masked words on the fixed held-out set of `benchmarks/held_out.py`. Fine-tuning has 2,000 rows of SST-2
-and 3,000 sentences of CoNLL-2003, four epochs at a rate of 3e-4, three seeds: the best epoch on the dev file, in percent.
-How alike rare words are: the mean cosine between the vectors of two of the rarer half of the vocabulary, out of what
-occurs. Where it is near one, they are one vector with small differences, and dropout hides those.
+and 3,000 sentences of CoNLL-2003, four epochs at a rate of 3e-4, three seeds: percent, of the best epoch on dev. How
+alike rare words are: the mean cosine between the vectors of two words of the rarer half of those that occur. Where it
+is near one, they are one vector with small differences, and dropout hides those.
 """
 
 from __future__ import annotations

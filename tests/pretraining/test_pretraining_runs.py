@@ -38,7 +38,13 @@ Usage = namedtuple("Usage", "total used free")
 def done(data, tmp_path_factory):
     """A finished run of a new tiny model, and its folder."""
     folder = tmp_path_factory.mktemp("whole") / "run"
-    changes = {**SMALL, "checkpoint.every": 10, "optimizer.kind": "adamw", "optimizer.rate": "5e-3", "word_bias": "zero"}
+    changes = {
+        **SMALL,
+        "checkpoint.every": 10,
+        "optimizer.kind": "adamw",
+        "optimizer.rate": "5e-3",
+        "word_bias": "zero",
+    }
     request = make_request(data, size="tiny", budget=Budget(steps=60), changes=changes)
     watcher = Watcher()
     with pytest.MonkeyPatch.context() as patch:

@@ -1,4 +1,4 @@
-"""The weights that a model begins with: the original's random ones, lower layers that see word order, a word's share."""
+"""The weights that a model begins with: the original's random ones, layers that see word order, a bias by counts."""
 
 from __future__ import annotations
 
