@@ -338,8 +338,11 @@ def test_the_threshold_is_set_on_the_dev_file():
     assert tuned.options.null_threshold == 2.5
     found = tuned.score(examples, guesses)
     assert (found["exact_match"], found["f1"], found["no_answer_accuracy"]) == (1.0, 1.0, 1.0)
-    assert task_of().tune(examples, guesses).options.null_threshold == 0.0
+    assert task_of().tune(examples, guesses).threshold == 0.0
     assert task.tune(examples[:2], guesses[:2]) is task
+    for given in (0.0, -1.25):
+        kept = task_of(unanswerable=True, null_threshold=given)
+        assert kept.tune(examples, guesses) is kept
 
 
 def test_the_threshold_of_chinese_answers_counts_characters():

@@ -17,20 +17,17 @@ import numpy as np
 import torch
 from torch import nn
 
-from bertsmith.bundle.folder import Bundle, open_model, read_task, write_bundle
-from bertsmith.bundle.names import canonical_names, kind_of
-from bertsmith.bundle.resolve import find_model, load_bundle
+from bertsmith.bundle.folder import Bundle, write_bundle
 from bertsmith.config import read_json
-from bertsmith.errors import ConfigError, DataError, InputError, TokenizerError
+from bertsmith.errors import ConfigError, DataError, InputError
+from bertsmith.finetuning.beginning import begin_model
 from bertsmith.finetuning.request import with_digests
 from bertsmith.finetuning.work import FinetuningWork, Objective
 from bertsmith.folders import write_whole
 from bertsmith.model.heads import build
-from bertsmith.model.initial import initialise
 from bertsmith.model.memory import keep_freed_memory
 from bertsmith.model.words import UsedWords
 from bertsmith.tasks.kinds import make_task
-from bertsmith.tasks.loading import put_extras
 from bertsmith.tasks.running import run_items
 from bertsmith.tasks.task import Criterion, say_cut, say_left_out
 from bertsmith.train.assembly import assemble, open_run
@@ -50,16 +47,12 @@ if TYPE_CHECKING:
 
     from bertsmith.finetuning.keeping import Observer
     from bertsmith.finetuning.request import Request
-    from bertsmith.model.heads import BertModel
     from bertsmith.tasks.task import Item, Prediction, Task
     from bertsmith.train.distributed import World
     from bertsmith.train.signals import StopRequest
 
 __all__ = ["FinetuningRun", "Result", "finished"]
 
-_DROPOUTS = ("hidden_dropout_prob", "attention_probs_dropout_prob", "classifier_dropout")
-_HEADS = ("classifier.", "qa_outputs.")
-_HEAD_WEIGHTS = tuple(f"{head}weight" for head in _HEADS)
 _WORDS = "encoder.embeddings.word.weight"
 
 
@@ -110,7 +103,7 @@ class FinetuningRun:
         if not labels and task.num_outputs is None:
             raise DataError(f"{request.train}, line 1: neither here nor in any other row is a label; write some")
         self.task = task.with_labels(labels)
-        self.bundle = self._load()
+        self.bundle, remarks = begin_model(request, self.task)
         self.config = self.bundle.model.config
         self._check_length()
         assert self.bundle.tokenizer is not None
@@ -119,7 +112,7 @@ class FinetuningRun:
         self.train_split = self._encoded(request.train, examples)
         num_cut = self.task.count_cut(examples, self.train_split.items, self.tokenizer)
         cut = say_cut(self.task, num_cut, f"{len(examples):,} training texts")
-        self.remarks = (*self._say_kept_head(), *self.task.remarks(there), *left_out, *cut)
+        self.remarks = (*remarks, *self.task.remarks(there), *left_out, *cut)
         for remark in self.remarks:
             observer.on_note(remark)
         self.dev_split: Split | None = None
@@ -240,57 +233,6 @@ class FinetuningRun:
             figures, predictions, task = {}, [], self.task
         return Judged(self.world.tell(figures), predictions, task)
 
-    def _load(self) -> Bundle:
-        """The model with a head for this task: its own where it has the same labels, else a new one."""
-        changes: dict[str, object] = {}
-        if self.settings.dropout is not None:
-            changes |= dict.fromkeys(_DROPOUTS, self.settings.dropout)
-        if self.task.num_outputs is not None:
-            changes |= {"num_labels": self.task.num_outputs, "id2label": None}
-        else:
-            changes["id2label"] = dict(enumerate(self.task.labels))
-        changes["problem_type"] = self.task.problem_type
-        self.keeps_head = self._knows_task()
-        drop = () if self.keeps_head else _HEADS
-        seed = self.settings.seed
-        bundle = load_bundle(self.request.model, self.task.head, fresh_head=True, drop=drop, seed=seed, **changes)
-        if bundle.tokenizer is None:
-            raise TokenizerError(f"{self.request.model}: has no tokenizer: neither tokenizer.json nor vocab.txt")
-        model = bundle.model
-        self.task.attach(model, seed=self.settings.seed)
-        if not drop:
-            put_extras(bundle)  # the rest of the head that is kept
-        frozen, fresh, depth = self.settings.freeze, self.settings.fresh_layers, len(model.encoder.layers)
-        _renew(model, fresh, seed)
-        _freeze(model, frozen)
-        if fresh and (depth if frozen == -1 else frozen) + fresh > depth:
-            raise ConfigError(
-                f"freeze: {frozen} and fresh_layers: {fresh} of {depth} layers would keep new weights untrained"
-            )
-        return bundle
-
-    def _knows_task(self) -> bool:
-        """Whether the model has a head of this kind of task, with these classes."""
-        folder, packaged = find_model(self.request.model)
-        if packaged is not None:
-            return False
-        config, source = open_model(folder)
-        weight = next((info for name, info in source.tensors.items() if name in _HEAD_WEIGHTS), None)
-        if weight is None or weight.shape[:1] != (self.task.num_outputs or len(self.task.labels),):
-            return False
-        record = read_task(folder)
-        if record is None:  # from elsewhere: numbers and choices have heads of one shape, and other names
-            same_kind = kind_of(canonical_names(source.tensors), config.architectures) == self.task.head
-        else:
-            same_kind = record["kind"] == self.task.kind
-        return same_kind and (not self.task.labels or tuple(config.id2label.values()) == self.task.labels)
-
-    def _say_kept_head(self) -> list[str]:
-        if not self.keeps_head:
-            return []
-        classes = f", with the classes {', '.join(self.task.labels):.200}" if self.task.labels else ""
-        return [f"{self.request.model}: its head for {self.task.kind}{classes} is kept, and trained further"]
-
     def _check_length(self) -> None:
         longest = self.task.options.max_length
         if longest > self.config.max_position_embeddings:
@@ -380,24 +322,3 @@ def _depth(name: str, num_layers: int) -> int:
     if name.startswith("encoder.layers."):
         return num_layers - int(name.split(".")[2])
     return 0
-
-
-def _renew(model: BertModel, num_layers: int, seed: int) -> None:
-    """Begin the top layers, and the pooler with them, anew."""
-    layers = list(model.encoder.layers)
-    if num_layers > len(layers):
-        raise ConfigError(f"fresh_layers: {num_layers}, but the model has {len(layers)} layers")
-    generator = torch.Generator().manual_seed(seed)
-    for module in [*layers[len(layers) - num_layers :], *([model.encoder.pooler] if num_layers else [])]:
-        if module is not None:
-            initialise(module, std=model.config.initializer_range, generator=generator)
-
-
-def _freeze(model: BertModel, num_layers: int) -> None:
-    """Keep the embeddings and the first layers as they are; -1 keeps all layers."""
-    layers = list(model.encoder.layers)
-    if num_layers > len(layers):
-        raise ConfigError(f"freeze: {num_layers}, but the model has {len(layers)} layers")
-    if num_layers:
-        for module in (model.encoder.embeddings, *layers[: None if num_layers == -1 else num_layers]):
-            module.requires_grad_(requires_grad=False)

@@ -57,7 +57,7 @@ def _answered_or_not(dev: Dev[Question, Answered], task: AnswerTask) -> list[Htm
     names = ["an answer", "none"]
     golds = ["an answer" if question.answers else "none" for question in dev.examples]
     guesses = ["an answer" if task.answer_of(found.model_dump()) else "none" for found in dev.predictions]
-    above = f"above {task.options.null_threshold:.3f}"
+    above = f"above {task.threshold:.3f}"
     threshold = f"A question is left without an answer where its null margin is {above}."
     counts = heat_table("gold \\ guess", names, names, confusion(golds, guesses, names))
     return [section("Answered or not", paragraph(threshold), counts)]

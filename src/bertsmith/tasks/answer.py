@@ -43,7 +43,10 @@ _LISTED = "answers"
 
 
 class AnswerOptions(TaskOptions):
-    """Lengths in pieces, as the paper has them. `unanswerable`: whether a question may have no answer (SQuAD 2.0)."""
+    """Lengths in pieces, as the paper has them. `unanswerable`: whether a question may have no answer (SQuAD 2.0).
+
+    `null_threshold` is what a dev file makes of it, where none is given.
+    """
 
     max_length: Annotated[int, Field(ge=8)] = 384
     stride: Count = 128
@@ -51,7 +54,7 @@ class AnswerOptions(TaskOptions):
     max_answer: Count = 30
     num_best: Count = 20
     unanswerable: bool = False
-    null_threshold: float = 0.0
+    null_threshold: float | None = None
     language: Literal["en", "zh"] = "en"
 
 
@@ -214,9 +217,14 @@ class AnswerTask(Task[Question]):
         found: Prediction = {"id": example.id, "null_margin": min(margin, 1e9), "candidates": candidates}
         return {"answer": self.answer_of(found), **found}
 
+    @property
+    def threshold(self) -> float:
+        """How far no answer must be ahead to be the answer."""
+        return self.options.null_threshold or 0.0
+
     def answer_of(self, prediction: Prediction) -> str:
         """The best candidate, or "" where none is the better answer."""
-        none = self.options.unanswerable and prediction["null_margin"] > self.options.null_threshold
+        none = self.options.unanswerable and prediction["null_margin"] > self.threshold
         return "" if none else self._best_text(prediction)
 
     def _best_text(self, prediction: Prediction) -> str:
@@ -233,8 +241,10 @@ class AnswerTask(Task[Question]):
         return {name: score for name, score in found.items() if score is not None and not name.startswith("num_")}
 
     def tune(self, examples: Sequence[Question], predictions: Sequence[Prediction]) -> AnswerTask:
-        """The threshold that gives the best score."""
-        if not self.options.unanswerable or all(example.answers for example in examples):
+        """The threshold that gives the best score, unless one is given."""
+        if not self.options.unanswerable or self.options.null_threshold is not None:
+            return self
+        if all(example.answers for example in examples):
             return self
         best = {prediction["id"]: self._best_text(prediction) for prediction in predictions}
         margins = {prediction["id"]: prediction["null_margin"] for prediction in predictions}
