@@ -215,7 +215,7 @@ def test_a_budget_in_minutes_fixes_the_steps_once(ask, tmp_path, monkeypatch):
 
 def test_going_on_with_a_model_starts_from_its_loss(ask, data, model, tmp_path):
     """A model that has learned a little, as the start of another run: its first evaluation is the other's last."""
-    first = pretrain(ask(60, optimizer__rate=0.01, optimizer__kind="adamw"), tmp_path / "first")
+    first = pretrain(ask(60, optimizer__rate=0.01, optimizer__kind="adamw", word_bias="zero"), tmp_path / "first")
     changes = {**SMALL, "optimizer.rate": 1e-5}
     request = make_request(data, start=str(tmp_path / "first"), budget=Budget(steps=2), changes=changes)
     pretrain(request, tmp_path / "second")
