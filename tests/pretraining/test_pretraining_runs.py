@@ -29,7 +29,17 @@ from bertsmith.train import keeping
 from bertsmith.train.checkpoint import Progress, load_checkpoint, save_checkpoint
 from bertsmith.train.distributed import World
 from bertsmith.train.speed import Peak
-from pretraining.small_runs import SHAPE, SMALL, Watcher, build_data, make_documents, read_lines, write_model
+from pretraining.small_runs import (
+    PIECES,
+    SHAPE,
+    SMALL,
+    Watcher,
+    build_data,
+    make_documents,
+    make_tokenizer,
+    read_lines,
+    write_model,
+)
 
 Usage = namedtuple("Usage", "total used free")
 
@@ -279,6 +289,28 @@ def test_a_new_model_begins_with_how_often_words_occur(data, tmp_path):
     shares = bias.exp()
     assert losses[0] == pytest.approx(-(shares * bias).sum().item(), abs=0.15)  # the entropy of single words
     assert losses[1] == pytest.approx(math.log(len(bias)), abs=0.15)
+
+
+def test_rare_words_stay_apart(tmp_path):
+    """While a word does not occur, the output layer pushes it away a little, and all the others that do not with it."""
+    rare = [f"r{number}" for number in range(400)]
+    texts = [f"{text}\n{word} {word}." for text, word in zip(make_documents(400), rare, strict=True)]
+    tokenizer = make_tokenizer([*PIECES, *rare])
+    data = build_data(tmp_path, texts, tokenizer=tokenizer, holdout=0.0)
+
+    def alike(**changes):
+        request = make_request(
+            data, size="tiny", budget=Budget(steps=60), changes={**SMALL, "phases": "32:1", **changes}
+        )
+        loop, progress = run.PretrainingRun(request, tmp_path / "run", World(), Observer()).make_loop(60), Progress()
+        while progress.step < 60:
+            progress, _ = loop.take_step(progress)
+        table = loop.model.encoder.embeddings.word.weight.detach()
+        rows = torch.nn.functional.normalize(table[[tokenizer.id_of(word) for word in rare]])
+        return (rows @ rows.T).mean().item()
+
+    assert alike() < 0.2
+    assert alike(**{"optimizer.eps": 1e-6, "word_bias": "zero"}) > 0.6  # or this would show nothing
 
 
 def test_a_head_that_was_trained_keeps_its_bias_and_a_new_one_has_the_counts(done, data, tmp_path):
