@@ -12,7 +12,7 @@ told to go (`--pairs none`). Below it, positions: examples of 128 tokens for thr
 the loss is that of held-out text of up to 512 tokens.
 
 `--table now`: the base is `modern` as the first table made it; what that does not try is tried from there. Both are
-from before rare words were kept apart (`make results NAME=transfer`).
+from before rare words were kept apart (docs/pretraining.md).
 
 Not tried: token dropping in the middle layers, progressive stacking. Updating only the embedding rows that occur has
 nothing to gain here: the output layer is tied to them and gives every row a gradient.
