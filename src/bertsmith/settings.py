@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, TypeVar
 
@@ -17,6 +18,9 @@ if TYPE_CHECKING:
 __all__ = ["Name", "Strict", "changed", "names_of", "read_yaml", "validated"]
 
 
+_WHOLE = "tag:yaml.org,2002:int"
+
+
 def _as_name(value: Any) -> Any:
     """YAML reads 0 as a number and `no` as a truth value; a number can only have been meant as it is written."""
     if isinstance(value, bool | float):
@@ -27,6 +31,18 @@ def _as_name(value: Any) -> Any:
 
 
 Name = Annotated[str, BeforeValidator(_as_name)]  # of a class, as a user writes it
+
+
+class _Loader(yaml.SafeLoader):
+    """Whole numbers are decimal and plain, as in YAML 1.2: 010 is not 8, nor 12:30 750, but a name as it is written."""
+
+    yaml_implicit_resolvers = {  # noqa: RUF012 - as PyYAML has it
+        first: [(tag, form) for tag, form in forms if tag != _WHOLE]
+        for first, forms in yaml.SafeLoader.yaml_implicit_resolvers.items()
+    }
+
+
+_Loader.add_implicit_resolver(_WHOLE, re.compile(r"[-+]?(?:0|[1-9][0-9]*)$"), list("-+0123456789"))
 
 
 class Strict(BaseModel):
@@ -102,7 +118,7 @@ def _parsed(value: Any, path: str) -> Any:
     if not isinstance(value, str):
         return value
     try:
-        return yaml.safe_load(value)
+        return yaml.load(value, _Loader)
     except yaml.YAMLError as error:
         raise ConfigError(f"{path}: {value!r:.80} is not a value that YAML can read") from error
 
@@ -110,7 +126,7 @@ def _parsed(value: Any, path: str) -> Any:
 def read_yaml(path: Path) -> dict[str, Any]:
     """A YAML file of names and values."""
     try:
-        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+        content = yaml.load(path.read_text(encoding="utf-8"), _Loader)
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"{path}: cannot be read ({error})") from error
     except yaml.YAMLError as error:

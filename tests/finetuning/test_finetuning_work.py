@@ -139,6 +139,21 @@ def make_run(ask, tmp_path):
     return make
 
 
+def test_the_stable_way_is_taken_unless_another_is_asked_for(make_run):
+    """Adam with bias correction (torch's), a tenth of the steps up, then straight down to nothing."""
+    loop = make_run().make_loop(100)
+    rates = [loop.rate_at(step) for step in (0, 4, 9, 10, 55, 99, 100)]
+    assert rates == pytest.approx([0.1, 0.5, 1, 1, 0.5, 1 / 90, 0])
+    (optimizer,) = loop.optimizers
+    assert type(optimizer) is torch.optim.AdamW
+    assert {(group["betas"], group["eps"]) for group in optimizer.param_groups} == {((0.9, 0.999), 1e-8)}
+
+
+def test_no_warm_up_is_none(make_run):
+    loop = make_run(schedule__kind="faithful", schedule__warmup=0).make_loop(10)
+    assert [loop.rate_at(step) for step in (0, 1, 9)] == pytest.approx([1, 0.9, 0.1])
+
+
 def test_each_layer_learns_at_its_own_rate(make_run):
     """Head and pooler at the full rate, the upper layer at half of it, then a quarter, the embeddings an eighth."""
     run = make_run(layer_decay=0.5, optimizer__rate=0.8)

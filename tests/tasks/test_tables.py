@@ -85,6 +85,13 @@ def test_parquet_by_name_and_by_number(tmp_path):
         second.text("t")
 
 
+def test_a_day_that_python_has_not_is_in_nobodys_way(tmp_path):
+    days = pyarrow.array([2**62], pyarrow.int64()).cast(pyarrow.timestamp("us", "UTC"))
+    parquet.write_table(pyarrow.table({"t": ["one"], "day": days}), tmp_path / "a.parquet")
+    (row,) = read_rows(str(tmp_path / "a.parquet"))
+    assert (row.text("t"), row.get("day")) == ("one", None)
+
+
 def test_a_text_file_is_one_text_a_line_unless_columns_are_named(tmp_path):
     name = written(tmp_path, "a.txt", "one\ttwo\n\nthree\n")
     assert cells(name) == [(1, {"text": "one\ttwo"}), (2, {"text": ""}), (3, {"text": "three"})]

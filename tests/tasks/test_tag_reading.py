@@ -85,8 +85,6 @@ def test_running_text_is_not_taken_for_words(tmp_path, line):
         list(task_of().read(str(path), labelled=False))
     tagged = write_lines(tmp_path / "b.txt", ["anna NNP B-PER", "lives VB O"])
     assert [example.words for example in task_of().read(str(tagged), labelled=False)] == [("anna", "lives")]
-    plain = write_lines(tmp_path / "c.txt", ["anna noun", "lives verb"])
-    assert [each.words for each in task_of(plain=True).read(str(plain), labelled=False)] == [("anna", "lives")]
 
 
 @pytest.mark.parametrize(
@@ -101,12 +99,23 @@ def test_a_sentence_is_no_word_whatever_it_ends_in(tmp_path, line):
 
 
 def test_a_sentence_is_no_word_where_tags_are_plain(tmp_path):
-    task = Tag.of({"plain": True}, ("DET", "NOUN"))
-    tagged = write_lines(tmp_path / "a.txt", ["the x DET", "cat y NOUN"])
-    assert [each.words for each in task.read(str(tagged), labelled=False)] == [("the", "cat")]
-    running = write_lines(tmp_path / "b.txt", ["the cat sleeps", "the dog runs"])
-    with pytest.raises(DataError, match=r"b\.txt, line 1: 'the cat sleeps' is more than a word and its tag"):
-        list(task.read(str(running), labelled=False))
+    task = Tag.of({"plain": True}, ("DET", "NOUN", ".", "$"))
+    lines = ["the x DET", "cat y NOUN", "US$ z $", ". z ."]
+    tagged = write_lines(tmp_path / "a.txt", lines)
+    assert [each.words for each in task.read(str(tagged), labelled=False)] == [("the", "cat", "US$", ".")]
+    untold = write_lines(tmp_path / "c.txt", ["the ?", "cat _"])
+    assert [each.words for each in task.read(str(untold), labelled=False)] == [("the", "cat")]
+    for number, line in enumerate(("the cat sleeps", "good morning", "I saw Rome .")):
+        running = write_lines(tmp_path / f"{number}.txt", [line])
+        with pytest.raises(DataError, match=rf"{number}\.txt, line 1: '{line}' is more than a word and its tag"):
+            list(task.read(str(running), labelled=False))
+
+
+def test_tags_of_words_in_chinese_are_seen_where_a_space_is_before_them(tmp_path):
+    path = write_lines(tmp_path / "a.txt", ["中 B", "国 E", "好 S"])
+    task = Tag.of({"characters": True}, ("B", "E", "S"))
+    (found,) = task.read(str(path), labelled=False)
+    assert (found.words, found.tags) == (("中", "国", "好"), None)
 
 
 def test_characters_are_put_together_without_spaces(tmp_path):

@@ -196,6 +196,8 @@ def test_impossible_options_are_refused_before_anything_is_read():
     with pytest.raises(ConfigError, match="labels: one stands there twice: no, yes, no"):
         Classify.of({"labels": ["no", "yes", "no"]})
     assert Classify.of({"labels": [0, 1]}).labels == ("0", "1")
+    as_written = Classify.of({}).changed(labels="[001, 010, 1_000, 12:30, 0x1F, -7]")
+    assert as_written.labels == ("001", "010", "1_000", "12:30", "0x1F", "-7")
     with pytest.raises(ConfigError, match=r"labels.*is read as false; put quotation marks around a name such as 'no'"):
         Classify.of({}).changed(labels="[no, yes]")
     with pytest.raises(ConfigError, match=r"labels.*is read as 1\.0; put quotation marks around a name such as"):
@@ -207,7 +209,7 @@ def test_impossible_options_are_refused_before_anything_is_read():
     assert Classify.of({}).with_labels(["0", "1"]).changed(positive="0").options.positive == "0"
 
 
-@pytest.mark.parametrize("label", ["", "high", "nan", "inf", "1e300", "-1e19", None, [1]])
+@pytest.mark.parametrize("label", ["", "high", "nan", "inf", "1e300", "-1e19", 10**400, None, [1]])
 def test_what_is_no_number_is_refused(label):
     with pytest.raises(
         DataError, match=r"f.tsv, line 4: .* is not a number \(up to 1e\+18\); correct it or remove the row"

@@ -29,6 +29,11 @@ def test_the_cycle_goes_down_along_a_cosine():
 
 
 @pytest.mark.parametrize("name", sorted(SCHEDULES))
-@pytest.mark.parametrize(("total", "warmup"), [(1, 1), (3, 3), (2, 5), (7, 1), (100, 10)])
+def test_without_warm_up_a_run_begins_at_the_peak(name):
+    assert SCHEDULES[name](0, 10, 0) == 1
+
+
+@pytest.mark.parametrize("name", sorted(SCHEDULES))
+@pytest.mark.parametrize(("total", "warmup"), [(1, 0), (1, 1), (3, 3), (2, 5), (7, 1), (100, 10)])
 def test_a_rate_is_a_share_of_the_peak_however_short_the_run(name, total, warmup):
     assert all(0 <= SCHEDULES[name](step, total, warmup) <= 1 for step in range(total + 2))

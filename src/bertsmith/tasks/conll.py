@@ -55,7 +55,7 @@ def read_conll(
 
     Tags are those of entities unless they are `plain`: then any name will do. Where nobody looks at them, running text
     would be taken for columns and all but a word of each line be lost (`_is_running`); and several Chinese `characters`
-    are no word. Plain tags are `known` to whoever asks.
+    are no word. `known` are the tags that whoever asks would give.
     """
     lines: list[tuple[Place, list[str]]] = []
     document, width, found = 0, None, False
@@ -88,8 +88,7 @@ def read_conll(
         if len(cells) != width:
             raise place.error(f"{len(cells)} columns, not {width} as in the first line; correct or remove it")
         if not labelled and (
-            _is_running(text, cells, known if plain else None)
-            or (characters and _SEVERAL.search(_cell(place, cells, word)))
+            _is_running(text, cells, known, plain=plain) or (characters and _SEVERAL.search(_cell(place, cells, word)))
         ):
             raise place.error(
                 f"{' '.join(cells)!r:.60} is more than a word and its tag; running text goes into JSON lines, as "
@@ -151,18 +150,25 @@ def _sentence(
     return Sentence(lines[0][0], words, tags, document)
 
 
-def _is_running(text: str, cells: list[str], known: Sequence[str] | None) -> bool:
-    """Whether a line whose tags nobody looks at is a sentence; `known` are tags that have any name.
+def _is_running(text: str, cells: list[str], known: Sequence[str], *, plain: bool) -> bool:
+    """Whether a line whose tags nobody looks at is a sentence.
 
-    >>> [_is_running(line, line.split(), None) for line in ("Rome", "Rome NNP B-LOC", "Rome ?", "I saw Rome .")]
+    >>> lines = ("Rome", "Rome NNP B-LOC", "Rome ?", "I saw Rome .")
+    >>> [_is_running(line, line.split(), (), plain=False) for line in lines]
     [False, False, False, True]
     """
     last = cells[-1]
-    if len(cells) == 1 or not last or (last in known if known is not None else _LONG_TAG.fullmatch(last)):
+    if len(cells) == 1 or not last or (not plain and _LONG_TAG.fullmatch(last)):
         return False
     if "\t" in text:
-        return known is None and any(letter.islower() for letter in last)
-    return len(cells) > 2 or (known is None and last not in _NO_TAG)
+        return not plain and any(letter.islower() for letter in last)
+    if last in known:  # a full stop can be the tag of one, and is no tag of a word
+        return not _has_letters(last) and _has_letters(cells[0]) and last not in cells[0]
+    return len(cells) > 2 or last not in _NO_TAG
+
+
+def _has_letters(text: str) -> bool:
+    return any(letter.isalnum() for letter in text)
 
 
 def is_entity_tag(name: str) -> bool:

@@ -68,7 +68,7 @@ class Regress(TextTask):
 def _number(example: TextExample) -> float:
     try:
         value = float(example.label)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         value = math.nan
     if math.isnan(value) or abs(value) > _GREATEST:
         raise example.place.error(

@@ -315,6 +315,16 @@ def _read_jsonl(name: str) -> Iterator[Row]:
         raise Place(name, 1).error("is empty")
 
 
+def _plain(cell: Any) -> Any:
+    """A cell of Parquet as Python has it; None for what it has not, such as a day in the year 10000."""
+    try:
+        return cell.as_py()
+    except UnicodeDecodeError:  # the file is damaged
+        raise
+    except (ValueError, OverflowError):
+        return None
+
+
 def _read_parquet(name: str, numbered: bool) -> Iterator[Row]:
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -326,7 +336,7 @@ def _read_parquet(name: str, numbered: bool) -> Iterator[Row]:
             columns: Sequence[Column] = range(1, len(names) + 1) if numbered else _header(Place(name, 1), names)
             for batch in file.iter_batches():
                 for number in range(batch.num_rows):
-                    values = [column[number].as_py() for column in batch.columns]
+                    values = [_plain(column[number]) for column in batch.columns]
                     line += 1
                     yield Row(Place(name, line), dict(zip(columns, values, strict=True)))
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:

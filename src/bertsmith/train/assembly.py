@@ -57,7 +57,7 @@ def assemble(
         weight_decay=chosen.weight_decay,
         scale=scale,
     )
-    warmup = max(1, round(schedule.warmup * total))
+    warmup = round(schedule.warmup * total)
     dtype = working_type(world.device)
     return Loop(
         work=work,
