@@ -10,6 +10,7 @@ import pytest
 from bertsmith.cli.finetune import _print_summary
 from bertsmith.finetuning import many
 from cli.finetune.lines import QUICK, write_reviews
+from finetuning.small_tasks import reviews, write_table
 
 
 def test_seeds_print_a_table(run):
@@ -152,3 +153,25 @@ def test_resume_alone_goes_on_as_it_was_begun(run, stop_at):
     code, out, _ = run("finetune --output run --resume --json")
     assert code == 0
     assert json.loads(out)["steps"] == 3
+
+
+def test_glue_that_is_stopped_goes_on_with_the_task_it_was_at(run, stop_at):
+    """SST-2, which has four steps, is done when the signal comes: in the sixth of RTE's eight."""
+    rows = [(text, int(label == "pos")) for text, label in reviews(16)]
+    pairs = [(number, text, text, ("entailment", "not_entailment")[label]) for number, (text, label) in enumerate(rows)]
+    for folder in ("SST-2", "RTE"):
+        Path("glue", folder).mkdir(parents=True)
+    for name in ("train.tsv", "dev.tsv"):
+        write_table(Path("glue/SST-2", name), ("sentence", "label"), rows[:8])
+        write_table(Path("glue/RTE", name), ("index", "sentence1", "sentence2", "label"), pairs)
+    given = "glue MODEL --data glue --epochs 1 --batch-size 2 --rate 5e-3 --set task.max_length=32"
+    let_go = stop_at(6)
+    code, out, err = run(f"{given} --output run")
+    assert (code, out) == (130, "")
+    assert "stopped by SIGTERM; all is saved. Go on with: the same command and --resume" in err
+    assert [Path("run", task, "result.json").exists() for task in ("sst2", "rte")] == [True, False]
+    let_go()
+    code, out, err = run(f"{given} --output run --resume --json")
+    assert code == 0
+    assert "going on from step 6" in err
+    assert json.loads(out)["tasks"] == json.loads(run(f"{given} --output whole --json")[1])["tasks"]

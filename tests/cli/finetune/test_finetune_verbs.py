@@ -201,6 +201,49 @@ def test_every_way_with_long_text(run, tmp_path, mode, pool, head):
     assert json.loads(out)["accuracy"] == accuracy
 
 
+def test_long_numbers_and_choices_are_cut_as_told_too(run, tmp_path):
+    """What decides stands at the end: of a text with a number, and of the text before its choices."""
+    rows = [(f"{'in ' * 15}{text.split()[-1]}", int(label == "pos")) for text, label in reviews(8)]
+    write_table(tmp_path / "numbers.tsv", ("text", "label"), rows)
+    asked = [
+        {"text": f"{'in ' * 15}{'good' if number % 2 else 'bad'}", "choices": ["rome", "oslo"], "label": number % 2}
+        for number in range(8)
+    ]
+    write_json_lines(tmp_path / "choices.jsonl", asked)
+    for kind, file, mode, score in (("regress", "numbers.tsv", "head+tail", "pearson"),
+                                    ("choose", "choices.jsonl", "tail", "accuracy")):  # fmt: skip
+        code, out, err = run(
+            f"finetune MODEL --task {kind} --train {file} --dev {file} --output {kind} --epochs 24 --rate 5e-3 "
+            f"--batch-size 4 --max-length 14 --long {mode} --json"
+        )
+        assert code == 0, err
+        found = json.loads(out)["scores"][score]
+        assert found > 0.8
+        assert json.loads(run(f"evaluate {kind} --data {file} --json")[1])[score] == pytest.approx(found)
+
+
+def test_batches_by_tokens(run):
+    write_reviews()
+    code, out, err = run(f"{BEGIN} --dev a.tsv --epochs 1 --rate 5e-3 --max-length 32 --set batch.tokens=40 --json")
+    assert code == 0, err
+    done = json.loads(Path("run/result.json").read_text())
+    assert json.loads(out)["steps"] == done["step"] == -(-done["tokens"] // 40) > 1
+
+
+def test_a_bar_shows_how_far_it_is(run, monkeypatch):
+    """On a terminal alone; all examples are counted."""
+    write_reviews(count=12)
+    assert run(f"{BEGIN} --dev a.tsv --epochs 1 {QUICK}")[0] == 0
+    verbs = {"predicting": "predict run --input a.tsv --output said.jsonl", "evaluating": "evaluate run --data a.tsv"}
+    for what, line in verbs.items():
+        assert what not in run(line)[2]
+    monkeypatch.setattr("rich.console.Console.is_terminal", True)
+    for what, line in verbs.items():
+        err = run(line)[2]
+        assert what in err
+        assert "12/?" in err
+
+
 def test_settings_from_the_command_line_reach_the_run(run, tmp_path):
     write_reviews()
     (tmp_path / "a.yaml").write_text("smoothing: 0.1\ntask: {metric: f1}\nclass_weights: balanced\n")
@@ -219,6 +262,3 @@ def test_settings_from_the_command_line_reach_the_run(run, tmp_path):
     scores = [float(line.split(" f1 ")[1].split("%")[0]) for line in err.splitlines() if "dev: loss" in line]
     best = scores.index(max(scores)) + 1
     assert steps == list(range(1, min(12, best + 2) + 1))
-
-
-# Several runs
