@@ -33,7 +33,7 @@ def _as_name(value: Any) -> Any:
 Name = Annotated[str, BeforeValidator(_as_name)]  # of a class, as a user writes it
 
 
-class _Loader(yaml.SafeLoader):
+class _Loader(yaml.SafeLoader):  # type: ignore[misc]
     """Whole numbers are decimal and plain, as in YAML 1.2: 010 is not 8, nor 12:30 750, but a name as it is written."""
 
     yaml_implicit_resolvers = {  # noqa: RUF012 - as PyYAML has it
