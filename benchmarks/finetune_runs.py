@@ -9,6 +9,7 @@ import shutil
 import statistics
 import subprocess
 import sys
+from collections import Counter
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -43,7 +44,7 @@ RUNS = ROOT / "runs" / "finetune"  # where runs are made, and go on if they were
 KEPT = Kept(harness.RESULTS / "finetune-runs.jsonl")
 _WARM_UP, _FEWEST, _MOST = 4, 6, 24  # steps by which the time of a run is told, after those that warm up:
 _LONG_ENOUGH = 60.0  # seconds, after which the fewest are enough
-_AT_LEAST = {"mrpc": 5}  # seeds, where they differ by more than settings do
+_AT_LEAST = {"mrpc": 5, "conll": 3}  # seeds, where they differ by more than settings do, or by as much as context
 
 
 def located(name: str) -> Path:
@@ -289,11 +290,14 @@ def settings_of(case: Case) -> str:
 def page(name: str, title: str, about: str, lines: Sequence[str], cases: Sequence[Case], options: Any) -> None:
     """Print, and keep where all of it was run."""
     peak = harness.describe_peaks([harness.measure_peak()])
-    runs = [KEPT.find(case.key(seed)) for case in cases for seed in range(5)]
-    dates = sorted({run["date"] for run in runs if run is not None})
+    found = [KEPT.find(case.key(seed)) for case in cases for seed in range(5)]
+    runs = [run for run in found if run is not None]
+    dates = sorted({run["date"] for run in runs})
+    cores = Counter(run.get("cpu", "a kind that was not noted") for run in runs)
     tail = [
         "",
-        f"Runs of {dates[0]}{'' if len(dates) == 1 else f' to {dates[-1]}'}. {COST[1]}: training on two threads, "
+        f"Runs of {dates[0]}{'' if len(dates) == 1 else f' to {dates[-1]}'}, by cores: "
+        f"{', '.join(f'{kind} {count}' for kind, count in cores.items())}. {COST[1]}: training on two threads, "
         f"without evaluations, by the speed of {_MOST} steps, or fewer where those are a minute, and the matrix "
         "products that it needs, forward and backward. Most runs were made two at a time, with a thread each. Peak of "
         f"this machine in float32 when the page was made: {peak}.",

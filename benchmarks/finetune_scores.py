@@ -62,6 +62,10 @@ FOR_MRPC = (
     {"layer_decay": 0.8, "optimizer.rate": 3e-4},
     {"batch.size": 16, "layer_decay": 0.8, "optimizer.rate": 2e-4},
 )
+# Whether two sentences say the same does not depend on their order. That was tried on seeds 1 and 2, where the settings
+# found with one order do worst, and costs one and a half times as much with three epochs for four.
+BOTH_ORDERS = {"epochs": 3, "task.both_orders": True}
+ONE_ORDER, TENTH = "MRPC, one order", "a tenth of SST-2"
 
 
 def glue(options: Any) -> int:
@@ -77,15 +81,18 @@ def glue(options: Any) -> int:
     chosen = {name: (best.get(name, GLUE[name][0]), GLUE[name][1]) for name in names}
     if "RTE" in chosen:
         chosen["RTE"] = (replace(GLUE["RTE"][0], settings=best["MRPC"].settings), GLUE["RTE"][1])
+    if "MRPC" in chosen:
+        chosen[ONE_ORDER] = chosen["MRPC"]
+        chosen["MRPC"] = (best["MRPC"].with_settings(BOTH_ORDERS), GLUE["MRPC"][1])
     if "tenth" in best:
-        chosen["a tenth of SST-2"] = (best["tenth"], GLUE["SST-2"][1])
-    beside = [name for name in ("MRPC", "CoLA", "a tenth of SST-2") if name in chosen]
+        chosen[TENTH] = (best["tenth"], GLUE["SST-2"][1])
+    beside = [name for name in (ONE_ORDER, "CoLA", TENTH) if name in chosen]
     seeds = {name: peer_seeds(chosen[name][0], options) for name in beside}
     ours = jobs_of(options, *([case] for case, _ in chosen.values()))
     run_all([*ours, *(Job(chosen[name][0], seed, peer=True) for name in beside for seed in seeds[name])])
     rows, verdicts, peers = [], [], []
-    for name in names:
-        (case, measures), target = chosen[name], GLUE[name][2]
+    for name, (case, measures) in chosen.items():
+        target = GLUE[name][2] if name in GLUE else None
         scores = several(case, options)
         cells = (name, settings_of(case), " / ".join(shown(scores, one) for one in measures), cost(case))
         rows.append(f"| {' | '.join(cells)} |")
@@ -103,7 +110,9 @@ def glue(options: Any) -> int:
         measured = f"{ahead:+.1f} ± {error:.1f}"
         verdicts.append((f"{name}: not below the Trainer", "within a standard error", measured, ahead >= -error))
     about = (
-        "GLUE's dev sets with MiniLM. Settings are the best on seed 0, as the last table has it; RTE has MRPC's. "
+        "GLUE's dev sets with MiniLM. Settings are the best on seed 0, as the last table has it; RTE has MRPC's. MRPC "
+        "is also read both ways round, at the same rate, in three epochs for four; the Trainer has no such thing, and "
+        "stands beside MRPC in one order. "
         "RTE's commoner class alone would give 52.7. "
         "Percent: mean ± standard deviation (least–most) over seeds, the best epoch of each; seed 0, which settings "
         "were chosen on, is among them. The Trainer takes longer, and stands beside the last three seeds at most, "

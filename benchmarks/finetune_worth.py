@@ -14,13 +14,13 @@ from finetune_runs import (
     ROOT,
     RUNS,
     Case,
-    Job,
     circumstances,
     cost,
     glue_case,
+    jobs_of,
     page,
     run_all,
-    run_case,
+    several,
     shown,
 )
 
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 MODEL = ROOT / "runs" / "pretrain-en" / "run" / "model"
-SEEDS = range(3)  # a run is short, but its mini takes 90 minutes and is gone with the machine that made it
 _MINI = "worth-mini"  # the record of the pre-trained one
 # Settings were looked for on seed 0 of an earlier, shorter mini: rates of 3e-4 and 1e-3, a new top layer for classes,
 # as the last one has learned what follows what. Fresh weights gain nothing by 1e-3, and on some seeds learn nothing.
@@ -46,21 +45,20 @@ def worth(options: Any) -> int:
         Case("conll", "conll2003", "conll2003/train.txt", "conll2003/dev.txt"),
     ]
     sets = [case for case in sets if options.only in case.name]
-    seeds = SEEDS[: options.seeds]
     fresh = [_begun(case, "fresh", fresh_mini(), FRESH) for case in sets]
     mini = known_mini()
     if mini is None:
-        run_all([Job(case, seed) for seed in seeds for case in fresh])
+        run_all(jobs_of(options, *([case] for case in fresh)))
         print("the rest needs the mini of `make results NAME=pretrain ARGS='--run en'`, which is not there", flush=True)
         return 1
     name = f"pretrained-{mini['digest']}"  # no two are alike
     trained = [_begun(case, name, MODEL, FOR_TAGS if case.name == "conll" else FOR_CLASSES) for case in sets]
     pairs = list(zip(fresh, trained, strict=True))
-    run_all([Job(case, seed) for seed in seeds for both in reversed(pairs) for case in both])  # the longest first
+    run_all(jobs_of(options, *pairs))
     rows = []
     for case, both in zip(sets, pairs, strict=True):
         metric = case.request(0).options["metric"]
-        before, after = ([run_case(one, seed)["scores"] for seed in seeds] for one in both)
+        before, after = (several(one, options, beside=both) for one in both)
         gains = [100 * (late[metric] - early[metric]) for early, late in zip(before, after, strict=True)]
         each = f"{statistics.fmean(gains):+.1f} ({', '.join(f'{gain:+.1f}' for gain in gains)})"
         cells = (shown(before, metric), shown(after, metric), each, cost(both[1]))

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 __all__ = ["Name", "Strict", "changed", "names_of", "read_yaml", "validated"]
 
 
-_WHOLE = "tag:yaml.org,2002:int"
+_WHOLE, _FRACTION = "tag:yaml.org,2002:int", "tag:yaml.org,2002:float"
 
 
 def _as_name(value: Any) -> Any:
@@ -34,15 +34,20 @@ Name = Annotated[str, BeforeValidator(_as_name)]  # of a class, as a user writes
 
 
 class _Loader(yaml.SafeLoader):  # type: ignore[misc]
-    """Whole numbers are decimal and plain, as in YAML 1.2: 010 is not 8, nor 12:30 750, but a name as it is written."""
+    """Numbers are decimal and plain, as in YAML 1.2: 010 is not 8, nor 12:30 750, but a name as it is written."""
 
     yaml_implicit_resolvers = {  # noqa: RUF012 - as PyYAML has it
-        first: [(tag, form) for tag, form in forms if tag != _WHOLE]
+        first: [(tag, form) for tag, form in forms if tag not in (_WHOLE, _FRACTION)]
         for first, forms in yaml.SafeLoader.yaml_implicit_resolvers.items()
     }
 
 
 _Loader.add_implicit_resolver(_WHOLE, re.compile(r"[-+]?(?:0|[1-9][0-9]*)$"), list("-+0123456789"))
+_Loader.add_implicit_resolver(
+    _FRACTION,
+    re.compile(r"[-+]?(?:(?:[0-9]+\.[0-9]*|\.[0-9]+)(?:[eE][-+][0-9]+)?|\.(?:inf|Inf|INF))$|\.(?:nan|NaN|NAN)$"),
+    list("-+.0123456789"),
+)
 
 
 class Strict(BaseModel):

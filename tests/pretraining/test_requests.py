@@ -55,6 +55,15 @@ def test_a_file_changes_the_recipe_and_single_changes_the_file(tmp_path):
     assert settings.schedule == modern().schedule
 
 
+@pytest.mark.parametrize("phases", ["32:1", "32:1.0", "'32:1'"])
+def test_phases_in_a_file_need_no_quotes(phases, tmp_path):
+    """To YAML 1.1 the first two are numbers to the base of 60."""
+    file = tmp_path / "run.yaml"
+    file.write_text(f"phases: {phases}\n", encoding="utf-8")
+    (phase,) = make_request(tmp_path, config=file).settings.phases
+    assert (phase.max_length, phase.share) == (32, 1.0)
+
+
 @pytest.mark.parametrize(
     ("content", "words"),
     [
@@ -63,7 +72,7 @@ def test_a_file_changes_the_recipe_and_single_changes_the_file(tmp_path):
         ("a: [", "not valid YAML"),
         ("1: 2\n", "1: there is no such setting"),
         ("optimizer: {rote: 1}\n", r"optimizer\.rote"),
-        ("phases: 128:1\n", r"phases: expected LENGTH:SHARE.* in quotes"),
+        ("phases: 128\n", r"phases: expected LENGTH:SHARE"),
         (None, "cannot be read"),
         (b"\xff\xfe\xfa", "cannot be read"),
     ],

@@ -43,7 +43,7 @@ def many(tmp_path, kind):
     if kind in ("classify", "regress", "multilabel", "segments"):
         rows = [(text, rng.randint(0, 2)) for text in texts]
         return write_table(tmp_path / "a.tsv", ("text", "label"), rows)
-    if kind == "pairs":
+    if kind in ("pairs", "both orders"):
         rows = [(text, words(rng), rng.randint(0, 2)) for text in texts]
         return write_table(tmp_path / "a.tsv", ("text", "pair", "label"), rows)
     if kind == "choose":
@@ -65,6 +65,7 @@ def many(tmp_path, kind):
 OPTIONS = {
     "classify": ("classify", {"max_length": 32}),
     "pairs": ("classify", {"max_length": 32}),
+    "both orders": ("classify", {"max_length": 32, "both_orders": True}),
     "multilabel": ("classify", {"max_length": 32, "multilabel": True}),
     "segments": ("classify", {"max_length": 16, "long": {"mode": "segments", "pool": "attention"}}),
     "regress": ("regress", {"max_length": 32}),

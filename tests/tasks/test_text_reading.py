@@ -280,9 +280,13 @@ def test_a_class_of_the_first_line_alone_may_be_a_header(tmp_path):
 def test_a_model_of_pairs_is_asked_about_pairs():
     assert Classify.of({"pairs": True}).example("a", "b").pair == "b"
     assert Classify.of({}).example("a").pair is None
-    with pytest.raises(InputError, match="there is no second text, and the model was trained on pairs"):
+    with pytest.raises(InputError, match="there is no second text, and the model is for pairs"):
         Classify.of({"pairs": True}).example("a")
-    with pytest.raises(InputError, match="there is a second text, and the model was trained on single texts"):
+    with pytest.raises(InputError, match="there is no second text, and the model is for pairs"):
+        Classify.of({"both_orders": True}).example("a")
+    with pytest.raises(ConfigError, match="both_orders: is for pairs, and pairs is false"):
+        Classify.of({"both_orders": True, "pairs": False})
+    with pytest.raises(InputError, match="there is a second text, and the model is for single texts"):
         Classify.of({"pairs": False}).example("a", "b")
 
 

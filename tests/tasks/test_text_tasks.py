@@ -161,6 +161,39 @@ def test_segments_are_joined_after_the_encoder(pool):
             torch.testing.assert_close(model.classifier(joined), logits, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.parametrize("kind", [Classify, Regress])
+def test_both_orders_of_a_pair_are_one_answer(kind):
+    """Against each order alone through the encoder; turned round, a pair says the same, which it does not otherwise."""
+    task = kind.of({"both_orders": True}, "abc" if kind is Classify else ())
+    model = model_of(task, task.num_outputs or 3)
+    pairs = [("the river was good", "bad"), ("stone in winter", "the river was in rome")]
+    read = [example(text, pair=pair) for text, pair in [*pairs, *((pair, text) for text, pair in pairs)]]
+    one = kind.of({}, task.labels)
+    with torch.no_grad():
+        both = task.logits(model, TaskBatch.of(task.encode(read, TOKENIZER)))
+        batch = TaskBatch.of(one.encode(read, TOKENIZER))
+        alone = model.encoder.encode_pooled(batch.input_ids, batch.token_type_ids, batch.lengths)
+        torch.testing.assert_close(both[:2], model.classifier((alone[:2] + alone[2:]) / 2), rtol=1e-5, atol=1e-5)
+        torch.testing.assert_close(both[:2], both[2:], rtol=1e-5, atol=1e-5)
+        single = one.logits(model, batch)
+    assert (single[:2] - single[2:]).abs().min() > 1e-4
+
+
+def test_both_orders_of_long_pairs():
+    """What either order leaves out is counted, and segments of both are joined."""
+    pairs = [("river " * one, "paris " * two) for one, two in [(4, 5), (5, 5), (9, 2), (2, 9), (9, 6)]]
+    read = [example(text, "x", pair) for text, pair in pairs]
+    for mode in (None, "segments"):  # a pair that does not fit into 10 pieces is cut in one order at least
+        task = Classify.of({"max_length": 13, "both_orders": True, "long": {"mode": mode}}, ["x"])
+        items = task.encode(read, TOKENIZER)
+        assert task.count_cut(read, items, TOKENIZER) == 3
+        assert [len(item.ids) for item in items][:2] == [2, 2]
+        batch = TaskBatch.of(items)
+        with torch.no_grad():
+            assert task.logits(model_of(task, 1), batch).shape == (5, 1)
+    assert len(items[4].ids) == 4
+
+
 def test_attaching_again_keeps_what_is_trained():
     task = Classify.of({"long": {"mode": "segments", "pool": "attention"}}).with_labels("abc")
     model = model_of(task)

@@ -33,13 +33,13 @@ def parse_phases(text: Any) -> Any:
     >>> parse_phases("128:0.9,512:0.1")
     [{'max_length': '128', 'share': '0.9'}, {'max_length': '512', 'share': '0.1'}]
     """
-    if not isinstance(text, str | int | float):  # YAML takes an unquoted 128:1 for a number, of seconds
+    if not isinstance(text, str | int | float):
         return text
     names = ("max_length", "share", "batch_tokens")
     parts = [part.split(":") for part in str(text).split(",")]
     for part in parts:
         if not 2 <= len(part) <= len(names):
-            raise ValueError("expected LENGTH:SHARE[:BATCH], as in 128:0.9,512:0.1 (in a YAML file: in quotes)")
+            raise ValueError("expected LENGTH:SHARE[:BATCH], as in 128:0.9,512:0.1")
     return [dict(zip(names, part, strict=False)) for part in parts]
 
 

@@ -6,7 +6,7 @@ import math
 from abc import abstractmethod
 from collections import deque
 from dataclasses import replace
-from itertools import islice
+from itertools import chain, islice
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self
 
 import numpy as np
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
     from torch import nn
 
+    from bertsmith.tasks.texts import Pool
     from bertsmith.vocab.tokenizer import Tokenizer
 
 __all__ = ["Classify", "ClassifyOptions", "TextTask"]
@@ -63,6 +64,30 @@ class TextTask(LongTextTask[TextExample]):
     Options = TextOptions
     options: TextOptions
 
+    def __init__(self, options: TextOptions, labels: Sequence[str] = ()) -> None:
+        super().__init__(options, labels)
+        if options.both_orders and options.pairs is False:
+            raise ConfigError("both_orders: is for pairs, and pairs is false; change one of them")
+
+    @property
+    def _pairs(self) -> bool | None:
+        """Whether there must be second texts; None where a file says it."""
+        return True if self.options.both_orders else self.options.pairs
+
+    @property
+    def _pool(self) -> Pool | None:
+        """How the sequences of an item become one; None where there is one only."""
+        if self.options.long.mode == "segments":
+            return self.options.long.pool
+        return "mean" if self.options.both_orders else None
+
+    def _orders(self, example: TextExample) -> list[TextExample]:
+        """As it is, and turned round where both orders are read."""
+        if not self.options.both_orders:
+            return [example]
+        assert example.pair is not None
+        return [example, replace(example, text=example.pair, pair=example.text)]
+
     def read(self, name: str, *, labelled: bool = True) -> Iterator[TextExample]:
         """A table with the columns text, pair (perhaps) and label. Whoever wants predictions wants one a line."""
         return self._read(name, labelled, [] if self.options.lenient and labelled else None)
@@ -72,7 +97,7 @@ class TextTask(LongTextTask[TextExample]):
             name,
             self.options.columns,
             labelled=labelled,
-            pairs=self.options.pairs,
+            pairs=self._pairs,
             may_be_empty=self.label_may_be_empty,
             left_out=left_out,
         )
@@ -96,27 +121,33 @@ class TextTask(LongTextTask[TextExample]):
 
     def example(self, text: str, pair: str | None = None) -> TextExample:
         """A text, or a pair of texts; as in training, where that is known."""
-        if self.options.pairs is not None and self.options.pairs != (pair is not None):
-            have, was = ("no second text", "pairs") if pair is None else ("a second text", "single texts")
-            raise InputError(f"there is {have}, and the model was trained on {was}")
+        if self._pairs is not None and self._pairs != (pair is not None):
+            have, wants = ("no second text", "pairs") if pair is None else ("a second text", "single texts")
+            raise InputError(f"there is {have}, and the model is for {wants}")
         return TextExample(NOWHERE, text, pair, None)
 
     def encode(self, examples: Sequence[TextExample], tokenizer: Tokenizer) -> list[Item]:
-        """One item an example; of several sequences where long text is cut into segments."""
-        sequences = encode_texts(examples, tokenizer, self.options.max_length, self.options.long)
-        return [
-            Item(ids, types, self.target(example)) for example, (ids, types) in zip(examples, sequences, strict=True)
-        ]
+        """One item an example; of several sequences where long text is cut into segments, or both orders are read."""
+        orders = [self._orders(example) for example in examples]
+        flat = list(chain.from_iterable(orders))
+        made = iter(encode_texts(flat, tokenizer, self.options.max_length, self.options.long))
+        items = []
+        for example, each in zip(examples, orders, strict=True):
+            ids, types = zip(*(next(made) for _ in each), strict=True)
+            items.append(Item(tuple(chain(*ids)), tuple(chain(*types)), self.target(example)))
+        return items
 
     def cuts(self, examples: Sequence[TextExample], tokenizer: Tokenizer) -> bool:
         """See `is_cut`."""
-        return any(is_cut(example, tokenizer, self.options.max_length, self.options.long) for example in examples)
+        read = chain.from_iterable(map(self._orders, examples))
+        return any(is_cut(example, tokenizer, self.options.max_length, self.options.long) for example in read)
 
     def count_cut(self, examples: Sequence[TextExample], items: Sequence[Item], tokenizer: Tokenizer) -> int:
         """Where `long` does not say how: of second texts it says nothing."""
         if self.options.long.mode is None:
             return count_texts_cut(self, examples, items, tokenizer)
-        return count_pairs_cut([[example] for example in examples], items, tokenizer, self.options.max_length)
+        groups = [self._orders(example) for example in examples]
+        return count_pairs_cut(groups, items, tokenizer, self.options.max_length)
 
     def check_alike(self, training: TextExample, other: TextExample) -> None:
         """Both have a second text, or none has."""
@@ -136,15 +167,14 @@ class TextTask(LongTextTask[TextExample]):
     def logits(self, model: nn.Module, batch: TaskBatch) -> torch.Tensor:
         """(G, C)."""
         assert isinstance(model, Classifier)
-        groups = batch.groups if self.options.long.mode == "segments" else None
+        groups = None if self._pool is None else batch.groups
         return model(batch.input_ids, batch.token_type_ids, batch.lengths, groups)
 
     def attach(self, model: nn.Module, *, seed: int = 0) -> None:
-        """The pooling of segments."""
+        """What joins the sequences of an item."""
         assert isinstance(model, Classifier)
-        long, now = self.options.long, model.segments
-        if long.mode == "segments" and (now is None or now.how != long.pool):
-            model.join_segments(long.pool, seed=seed)
+        if self._pool is not None and (model.segments is None or model.segments.how != self._pool):
+            model.join_segments(self._pool, seed=seed)
 
 
 class Classify(TextTask):

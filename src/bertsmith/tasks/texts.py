@@ -29,6 +29,7 @@ __all__ = [
     "LongOptions",
     "LongTextOptions",
     "LongTextTask",
+    "Pool",
     "TextExample",
     "TextOptions",
     "column_of",
@@ -105,10 +106,13 @@ class TextOptions(LongTextOptions):
     `lenient`: whether labelled lines with too few or too many columns, and those that nobody could label (`-`), are
     left out instead of refused; QQP and OCNLI have some. `pairs`: whether there are second texts; a trained model
     knows it. Files without them are refused, or nobody looks for them; where nothing is said, it is as a file has it.
+    `both_orders`: whether a pair is read both ways round and answered once, from the mean of the two (Radford et al.,
+    2018): for what does not depend on the order, such as whether two sentences say the same.
     """
 
     lenient: bool = False
     pairs: bool | None = None
+    both_orders: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -101,7 +101,7 @@ def test_mistakes_with_a_fine_tuned_model(run):
     assert not Path("said.jsonl").exists()
     assert not list(Path().glob(".said*"))
     code, _, err = run("evaluate run --data a.tsv --set treshold=3")
-    assert (code, "treshold: there is no such setting; there are columns, " in err) == (2, True)
+    assert (code, "treshold: there is no such setting; there are both_orders, columns, " in err) == (2, True)
     code, _, err = run("evaluate run --data a.tsv --set labels=[pos,neg]")
     assert (code, "run: labels are those that the model was trained on and cannot be set" in err) == (2, True)
     code, _, err = run("evaluate run --data a.tsv --set task.long.mode=segments --set long.pool=attention")
@@ -109,6 +109,14 @@ def test_mistakes_with_a_fine_tuned_model(run):
     write_table(Path("d.tsv"), ("text", "label"), [])
     code, _, err = run("evaluate run --data d.tsv")
     assert (code, err) == (2, "bertsmith: d.tsv, line 1: holds no example\n")
+
+
+def test_both_orders_want_a_second_text(run):
+    write_reviews()
+    code, _, err = run(f"{BEGIN} --set task.both_orders=true {QUICK}")
+    assert code == 2
+    assert "line 2: there is no second text, and the task is about pairs; name its column with --column pair=" in err
+    assert not Path("run").exists()
 
 
 def test_a_model_of_pairs_knows_it(run, things):
