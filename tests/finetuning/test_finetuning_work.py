@@ -313,6 +313,18 @@ def test_a_request_comes_back_from_its_folder(ask, tmp_path):
         read_request(tmp_path)
 
 
+def test_a_run_goes_on_with_a_version_that_has_another_option(ask, tmp_path):
+    asked = ask()
+    write_request(tmp_path, asked)
+    content = json.loads((tmp_path / "config.json").read_text())
+    del content["options"]["both_orders"]
+    (tmp_path / "config.json").write_text(json.dumps(content))
+    assert read_request(tmp_path).options == asked.options
+    take_up(asked, read_request(tmp_path))
+    with pytest.raises(InputError, match=r"^task.both_orders: the run was begun with False, not True; go on with"):
+        take_up(ask(task__both_orders=True), read_request(tmp_path))
+
+
 def test_a_run_goes_on_as_it_was_begun(ask):
     stored = ask()
     free = ask(batch__part=64, checkpoint__every=3, spread="fsdp")

@@ -124,8 +124,8 @@ def read_request(folder: Path) -> Request:
         request = Request(settings=settings, **content)
     except (KeyError, TypeError) as error:
         raise ConfigError(f"{path}: is not the configuration of a fine-tuning run ({error})") from error
-    make_task(request.kind, request.options)
-    return request
+    task = make_task(request.kind, request.options)  # with defaults for options that are younger than the run
+    return replace(request, options=task.options.model_dump())
 
 
 def digest_of(file: str) -> str | None:
