@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 
 from bertsmith.bundle import onnx as export
-from bertsmith.bundle.folder import Bundle
+from bertsmith.bundle.folder import Bundle, write_bundle
 from bertsmith.bundle.names import ARCHITECTURES
 from bertsmith.bundle.onnx import OUTPUTS, write_onnx
 from bertsmith.bundle.resolve import load_bundle
@@ -157,6 +157,25 @@ def test_large_weights_stand_beside_the_graph(tmp_path):
     (tmp_path / "two").rename(tmp_path / "elsewhere")
     inputs = padded(mixed_batch())
     assert torch.equal(run(tmp_path / "one", inputs)["logits"], run(tmp_path / "elsewhere", inputs)["logits"])
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"both_orders": True}, "a pair in both orders"),
+        ({"long": {"mode": "segments"}}, "a long text in segments"),
+        ({"both_orders": False, "long": {"mode": "head"}}, None),
+    ],
+)
+def test_cards_say_what_weights_alone_do_not_do(options, said, tmp_path):
+    task = {"kind": "classify", "options": options}
+    bundle = Bundle(random_model("classification"), None, 64, task)
+    write_onnx(tmp_path / "onnx", bundle, source="a test")
+    write_bundle(tmp_path / "plain", bundle, source="a test")
+    for folder in ("onnx", "plain"):
+        card = (tmp_path / folder / "README.md").read_text()
+        found = re.findall(r"^Bertsmith reads (.*) and answers once; elsewhere each sequence has an answer", card, re.M)
+        assert found == ([said] if said else [])
 
 
 @pytest.mark.parametrize("kind", ["encoder", "tagging"])

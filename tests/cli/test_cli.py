@@ -16,6 +16,7 @@ import torch
 
 from bertsmith.bundle.folder import Bundle, write_bundle
 from bertsmith.cli import main as cli
+from bertsmith.text import builtin
 from bertsmith.vocab.tokenizer import SPECIAL_TOKENS, Tokenizer
 from twins import random_model
 
@@ -208,6 +209,9 @@ def test_every_command_of_the_readme_runs(real_folder, tmp_path):
     for name in ("minilm", "m3e-small", "albert-tiny-zh"):
         real_folder(name)
     (tmp_path / "texts.txt").write_text("A cat sleeps.\nShares fell.\n")
+    modules = list(builtin._modules())[::12]  # of the built-in corpus; all of it takes a minute each time
+    prose = filter(None, (builtin._prose_of_module(path) for _, path in modules))
+    (tmp_path / "corpus.txt").write_text("\n\n".join(prose), encoding="utf-8")
     for name in ("train.tsv", "dev.tsv"):
         (tmp_path / name).write_text("text\tlabel\n" + 8 * "a good film\tyes\na poor film\tno\n")
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -215,6 +219,7 @@ def test_every_command_of_the_readme_runs(real_folder, tmp_path):
     assert len(commands) >= 6
     for command in commands:
         shell = command.replace("bertsmith", f"{sys.executable} -m bertsmith", 1).replace("--minutes 3", "--steps 20")
+        shell = shell.replace("builtin:python-docs", "corpus.txt")
         done = subprocess.run(shell, shell=True, cwd=tmp_path, capture_output=True, text=True, check=False)
         assert done.returncode == 0, (command, done.stderr)
         assert done.stdout.strip(), command

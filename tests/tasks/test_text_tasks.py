@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from sklearn import metrics
 
-from bertsmith.errors import DataError
+from bertsmith.errors import ConfigError, DataError, InputError
 from bertsmith.model.heads import build
 from bertsmith.tasks.classify import Classify
 from bertsmith.tasks.regress import Regress
@@ -180,18 +180,25 @@ def test_both_orders_of_a_pair_are_one_answer(kind):
 
 
 def test_both_orders_of_long_pairs():
-    """What either order leaves out is counted, and segments of both are joined."""
-    pairs = [("river " * one, "paris " * two) for one, two in [(4, 5), (5, 5), (9, 2), (2, 9), (9, 6)]]
-    read = [example(text, "x", pair) for text, pair in pairs]
-    for mode in (None, "segments"):  # a pair that does not fit into 10 pieces is cut in one order at least
-        task = Classify.of({"max_length": 13, "both_orders": True, "long": {"mode": mode}}, ["x"])
-        items = task.encode(read, TOKENIZER)
-        assert task.count_cut(read, items, TOKENIZER) == 3
-        assert [len(item.ids) for item in items][:2] == [2, 2]
-        batch = TaskBatch.of(items)
-        with torch.no_grad():
-            assert task.logits(model_of(task, 1), batch).shape == (5, 1)
-    assert len(items[4].ids) == 4
+    """A pair that does not fit into 10 pieces is cut in both orders, and counted once."""
+    sizes = [(4, 5), (5, 5), (9, 2), (2, 9), (9, 6)]
+    read = [example("river " * one, "x", "paris " * two) for one, two in sizes]
+    task = Classify.of({"max_length": 13, "both_orders": True}, ["x"])
+    items = task.encode(read, TOKENIZER)
+    assert task.count_cut(read, items, TOKENIZER) == 3
+    assert [task.cuts([one], TOKENIZER) for one in read] == [False, False, True, True, True]
+    assert [[len(ids) for ids in item.ids] for item in items] == [[12, 12], [13, 13], [13, 13], [13, 13], [13, 13]]
+
+
+@pytest.mark.parametrize("mode", ["head", "tail", "head+tail", "segments"])
+def test_both_orders_do_not_go_with_long(mode):
+    with pytest.raises(ConfigError, match=r"^both_orders: makes each text the first once, and long is about the first"):
+        Classify.of({"both_orders": True, "long": {"mode": mode}})
+
+
+def test_both_orders_of_one_text_are_refused():
+    with pytest.raises(InputError, match=r"there is no second text, and both orders of a pair are asked for$"):
+        Classify.of({"both_orders": True}, ["x"]).encode([example("river")], TOKENIZER)
 
 
 def test_attaching_again_keeps_what_is_trained():

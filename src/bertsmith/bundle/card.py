@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from bertsmith.bundle.names import ARCHITECTURES
 
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from bertsmith.model.heads import BertModel
     from bertsmith.vocab.tokenizer import Tokenizer
 
-__all__ = ["model_card"]
+__all__ = ["about_joining", "model_card"]
 
 _PIPELINES = {
     "encoder": "feature-extraction",
@@ -23,7 +23,7 @@ _PIPELINES = {
 }
 
 
-def model_card(model: BertModel, tokenizer: Tokenizer | None, source: str) -> str:
+def model_card(model: BertModel, tokenizer: Tokenizer | None, source: str, task: dict[str, Any] | None = None) -> str:
     """What the folder holds, where it is from, and how to open it with two libraries."""
     config = model.config
     pipeline = _PIPELINES.get(model.kind)
@@ -55,5 +55,18 @@ def model_card(model: BertModel, tokenizer: Tokenizer | None, source: str) -> st
             "",
             f"`transformers.{ARCHITECTURES[model.kind]}.from_pretrained` opens the folder as well.",
             "",
+            *about_joining(task),
         ]
     )
+
+
+def about_joining(task: dict[str, Any] | None) -> list[str]:
+    """A paragraph for who runs the model elsewhere, where it answers from several sequences."""
+    options = (task or {}).get("options", {})
+    if options.get("both_orders"):
+        how = "a pair in both orders"
+    elif options.get("long", {}).get("mode") == "segments":
+        how = "a long text in segments"
+    else:
+        return []
+    return [f"Bertsmith reads {how} and answers once; elsewhere each sequence has an answer of its own.", ""]

@@ -203,7 +203,7 @@ def _write_files(folder: Path, bundle: Bundle, source: str, max_shard_bytes: int
     if bundle.max_length != config.max_position_embeddings:
         length = json.dumps({"max_seq_length": bundle.max_length, "do_lower_case": False}, indent=2)
         (folder / "sentence_bert_config.json").write_text(length + "\n", encoding="utf-8")
-    (folder / "README.md").write_text(model_card(bundle.model, bundle.tokenizer, source), encoding="utf-8")
+    (folder / "README.md").write_text(model_card(bundle.model, bundle.tokenizer, source, bundle.task), encoding="utf-8")
 
 
 def _write_weights(folder: Path, tensors: dict[str, torch.Tensor], max_shard_bytes: int) -> None:

@@ -68,6 +68,8 @@ class TextTask(LongTextTask[TextExample]):
         super().__init__(options, labels)
         if options.both_orders and options.pairs is False:
             raise ConfigError("both_orders: is for pairs, and pairs is false; change one of them")
+        if options.both_orders and options.long.mode is not None:
+            raise ConfigError("both_orders: makes each text the first once, and long is about the first; change one")
 
     @property
     def _pairs(self) -> bool | None:
@@ -77,15 +79,16 @@ class TextTask(LongTextTask[TextExample]):
     @property
     def _pool(self) -> Pool | None:
         """How the sequences of an item become one; None where there is one only."""
-        if self.options.long.mode == "segments":
-            return self.options.long.pool
-        return "mean" if self.options.both_orders else None
+        if self.options.both_orders:
+            return "mean"
+        return self.options.long.pool if self.options.long.mode == "segments" else None
 
     def _orders(self, example: TextExample) -> list[TextExample]:
         """As it is, and turned round where both orders are read."""
         if not self.options.both_orders:
             return [example]
-        assert example.pair is not None
+        if example.pair is None:
+            raise example.place.error("there is no second text, and both orders of a pair are asked for")
         return [example, replace(example, text=example.pair, pair=example.text)]
 
     def read(self, name: str, *, labelled: bool = True) -> Iterator[TextExample]:
@@ -139,15 +142,13 @@ class TextTask(LongTextTask[TextExample]):
 
     def cuts(self, examples: Sequence[TextExample], tokenizer: Tokenizer) -> bool:
         """See `is_cut`."""
-        read = chain.from_iterable(map(self._orders, examples))
-        return any(is_cut(example, tokenizer, self.options.max_length, self.options.long) for example in read)
+        return any(is_cut(example, tokenizer, self.options.max_length, self.options.long) for example in examples)
 
     def count_cut(self, examples: Sequence[TextExample], items: Sequence[Item], tokenizer: Tokenizer) -> int:
         """Where `long` does not say how: of second texts it says nothing."""
         if self.options.long.mode is None:
             return count_texts_cut(self, examples, items, tokenizer)
-        groups = [self._orders(example) for example in examples]
-        return count_pairs_cut(groups, items, tokenizer, self.options.max_length)
+        return count_pairs_cut([[example] for example in examples], items, tokenizer, self.options.max_length)
 
     def check_alike(self, training: TextExample, other: TextExample) -> None:
         """Both have a second text, or none has."""

@@ -107,7 +107,8 @@ class TextOptions(LongTextOptions):
     left out instead of refused; QQP and OCNLI have some. `pairs`: whether there are second texts; a trained model
     knows it. Files without them are refused, or nobody looks for them; where nothing is said, it is as a file has it.
     `both_orders`: whether a pair is read both ways round and answered once, from the mean of the two (Radford et al.,
-    2018): for what does not depend on the order, such as whether two sentences say the same.
+    2018): for what does not depend on the order, such as whether two sentences say the same. Not with `long`, which is
+    about first texts.
     """
 
     lenient: bool = False
@@ -160,7 +161,8 @@ def read_texts(
             _refuse_doubt(row, chosen, columns, labelled=labelled)
             if pairs and chosen["pair"] is None:
                 raise row.place.error(
-                    "there is no second text, and the task is about pairs; name its column with --column pair=…"
+                    "there is no second text, and the task is about pairs; name its column with --column pair=…, "
+                    "or set pairs and both_orders to false"
                 )
         elif pairs is None and chosen["pair"] is None and (late := column_of(row, "pair", columns)) is not None:
             raise row.place.error(f"column {late!r} is a second text, and the first row has none; give all one or none")

@@ -79,6 +79,33 @@ def test_from_a_file_to_scores_and_predictions(run, things, kind, score, key):
     assert [cell[key] for cell in cells] == plain
 
 
+def test_pairs_in_both_orders_from_training_to_prediction(run, things):
+    """What was said in training is said again, by files with the columns turned round too; the card tells others."""
+    *_, pairs = things[1]["pairs"]
+    files = f"--train {pairs} --dev {pairs}"
+    code, *_ = run(
+        f"finetune MODEL --task classify {files} --output run --epochs 2 {QUICK} --set task.both_orders=true"
+    )
+    assert code == 0
+    kept = [each["scores"] for each in read_json_lines(Path("run/predictions.jsonl"))]
+    turned = "--column text=pair --column pair=text"
+    said = {}
+    for name, more in (("same", ""), ("turned", turned), ("one", "--set both_orders=false"),
+                       ("one turned", f"--set both_orders=false {turned}")):  # fmt: skip
+        assert run(f"predict run --input {pairs} --output said.jsonl {more}")[0] == 0
+        said[name] = [each["scores"] for each in read_json_lines(Path("said.jsonl"))]
+        Path("said.jsonl").unlink()
+    assert len(kept) == len(said["same"])
+    for mine, same, other in zip(kept, said["same"], said["turned"], strict=True):
+        assert same == pytest.approx(mine, abs=1e-5)
+        assert other == pytest.approx(mine, abs=1e-5)
+    ones = zip(said["one"], said["one turned"], strict=True)
+    assert all(mine != pytest.approx(other, abs=1e-5) for mine, other in ones)
+    assert "Bertsmith reads a pair in both orders and answers once" in Path("run/model/README.md").read_text()
+    code, _, err = run(f"evaluate run --data {pairs} --set long.mode=segments")
+    assert (code, "both_orders: makes each text the first once" in err) == (2, True)
+
+
 def test_what_people_see(run):
     write_reviews()
     code, out, err = run(f"finetune MODEL --task classify --train a.tsv --dev a.tsv --output run --epochs 2 {QUICK}")
