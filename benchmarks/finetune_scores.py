@@ -260,8 +260,8 @@ def answers(options: Any) -> int:
         "Answers with MiniLM, dev scores in percent by the official rules, of the best epoch; squad-v2 with the "
         "threshold that is best "
         "for F1 on that dev file (the official script tunes one for each of its figures). xquad has 1,018 training "
-        "questions, and settings that are the best on seed 0; squad-v2 has the same but for its epochs, which were looked "
-        "for by themselves. OpenBookQA: one of four choices."
+        "questions, and settings that are the best on seed 0; squad-v2 has the same, with epochs of its own. "
+        "OpenBookQA: one of four choices."
     )
     lines = [*SCORES_HEAD, *rows, "", note, "", *searched_rows(searched)]
     page("finetune-answers", "Answers and choices", about, lines, [one for one, _ in cases], options)

@@ -1,8 +1,10 @@
 """A fine-tuning step of ours against `transformers`' Trainer: 2,000 sentences, MiniLM, the same batches in order.
 
 SST-2 and CoNLL-2003. The Trainer pads to the longest of a batch, and for SST-2 also to 128, as `run_glue` does. Both
-sides train whole epochs, in turn; a step is all that happens from one step to the next, data included. The interval is
-that over rounds, of which each has its median. Memory is the highest mark of a process of its own while it trains.
+sides train whole epochs, in turn; a step is all that happens from one step to the next, data included, and neither side
+writes a log. We train the rows of the word table that occur in the file, so that a larger file makes our steps a little
+slower: a line has the whole file's words, with the same sentences. The interval is that over rounds, of which each has
+its median. Memory is the highest mark of a process of its own while it trains.
 """
 
 from __future__ import annotations
@@ -11,6 +13,8 @@ import ctypes
 import multiprocessing
 import statistics
 import tempfile
+import time
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -31,29 +35,37 @@ TASKS = Path(__file__).resolve().parent.parent.parent / "shared" / "data" / "tas
 ROWS = 2000
 FILES = {"sst2": "glue/SST-2/train.tsv", "conll2003": "conll2003/train.txt"}
 FIXED = 128
+WHOLE = "bertsmith, the whole file's words"  # read as if it were the dev file
 
 
-def make_run(preset: str) -> FinetuningRun:
+def make_run(preset: str, *, dev: str | None = None) -> FinetuningRun:
     """A run that is not begun; one epoch."""
-    request = make_request("minilm", preset=preset, train=TASKS / FILES[preset], rows=ROWS, changes={"epochs": 1})
+    train = TASKS / FILES[preset]
+    request = make_request("minilm", preset=preset, train=train, dev=dev, rows=ROWS, changes={"epochs": 1})
     return FinetuningRun(request, Path("none"), World(), Observer())
 
 
 class Ours:
     """An epoch of our loop, step by step."""
 
-    def __init__(self, preset: str) -> None:
-        self.run = make_run(preset)
+    def __init__(self, preset: str, *, dev: str | None = None) -> None:
+        self.run = make_run(preset, dev=dev)
         self.rounds: list[list[float]] = []  # seconds of each step
         self.operations: list[float] = []  # of each step of an epoch
 
+    @property
+    def num_words(self) -> int:
+        """Rows of the word table that are trained."""
+        return len(self.run.bundle.model.encoder.embeddings.word.weight)
+
     def __call__(self) -> None:
         """An epoch; its first step does not count, as of the Trainer, whose clock starts at that step's end."""
-        loop, progress, records = self.run.make_loop(self.run.total), Progress(), []
+        loop, progress, records, ends = self.run.make_loop(self.run.total), Progress(), [], []
         for _ in range(self.run.total):
             progress, record = loop.take_step(progress)
             records.append(record)
-        self.rounds.append([record.seconds for record in records[1:]])
+            ends.append(time.perf_counter())
+        self.rounds.append([end - begin for begin, end in pairwise(ends)])
         self.operations = [record.counts["operations"] for record in records[1:]]
 
 
@@ -117,7 +129,7 @@ def measure_speed(options: Any) -> int:
     rows, verdicts, peaks = [], [], []
     for preset in FILES:
         with tempfile.TemporaryDirectory() as scratch:
-            sides: dict[str, Any] = {"bertsmith": Ours(preset)}
+            sides: dict[str, Any] = {"bertsmith": Ours(preset), WHOLE: Ours(preset, dev=str(TASKS / FILES[preset]))}
             sides["Trainer, to the longest"] = Peer(preset, Path(scratch), None)
             if preset == "sst2":
                 sides["Trainer, to 128"] = Peer(preset, Path(scratch), FIXED)
@@ -128,11 +140,13 @@ def measure_speed(options: Any) -> int:
         medians = {name: [statistics.median(seconds) for seconds in side.rounds] for name, side in sides.items()}
         for name, side in sides.items():
             own = (f"{statistics.mean(ours.operations) / 1e9:.1f}", f"{share:.0%}") if side is ours else ("", "")
+            if isinstance(side, Ours):
+                name = f"{name}, {side.num_words:,} rows of the word table"
             steps = " × ".join(str(count) for count in (len(side.rounds), len(side.rounds[0])))
             cells = (preset, name, f"{1000 * statistics.median(medians[name]):.0f}", steps, *own)
             rows.append(f"| {' | '.join(cells)} |")
         targets = {"Trainer, to the longest": 2.5, "Trainer, to 128": 6.0}
-        for name in list(sides)[1:]:
+        for name in [name for name in sides if name in targets]:
             ratio = harness.ratio_interval(medians["bertsmith"], medians[name])
             what = f"{preset}, a step against {name}"
             verdicts.append((what, f"at least {targets[name]}×", harness.interval(ratio), ratio[0] >= targets[name]))

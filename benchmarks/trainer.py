@@ -51,6 +51,8 @@ def features_of(run: FinetuningRun, items: Any, pad_to: int | None) -> list[dict
     """Items as dictionaries; a tag stands at the first piece of its word, -100 elsewhere."""
     made = []
     for item in items:
+        if len(item.ids) != 1:
+            raise ValueError("the Trainer reads one sequence for an example")
         ids, types = item.ids[0].tolist(), item.types[0].tolist()
         row: dict[str, Any] = {"input_ids": ids, "token_type_ids": types, "attention_mask": [1] * len(ids)}
         if item.read is not None:

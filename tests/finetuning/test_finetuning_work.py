@@ -207,6 +207,18 @@ def test_fresh_layers_begin_anew_and_the_others_do_not(make_run, small_model):
     assert make_run(fresh_layers=0).bundle.model.encoder.layers[1].up.weight.equal(stored.encoder.layers[1].up.weight)
 
 
+def test_no_two_new_parts_begin_with_the_same_numbers(make_run):
+    """Of a classifier, an attention over segments, layers and a pooler."""
+    model = make_run(fresh_layers=2, task__long={"mode": "segments", "pool": "attention"}).bundle.model
+    new = {
+        name: weight
+        for name, weight in model.named_parameters()
+        if weight.dim() > 1 and not name.startswith("encoder.embeddings.")
+    }
+    assert {"classifier.weight", "segments.dense.weight", "encoder.layers.0.attention.qkv.weight"} <= set(new)
+    assert len({tuple(weight.flatten()[:4].tolist()) for weight in new.values()}) == len(new)
+
+
 @pytest.mark.parametrize(
     ("changes", "what"),
     [

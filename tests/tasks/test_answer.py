@@ -298,11 +298,24 @@ def test_the_best_answers_are_distinct_texts_with_probabilities():
     texts = [each["text"] for each in found["candidates"]]
     assert texts[0] == "rome"
     assert found["candidates"][0]["start"] == 15
-    assert len(texts) == len(set(texts)) == 4  # five spans, two of the same text
+    assert len(texts) == len(set(texts)) == 5  # as the original: of the best six spans two are the same text
     shares = [each["score"] for each in found["candidates"]]
     assert shares == sorted(shares, reverse=True)
     assert sum(shares) == pytest.approx(1.0)
     assert shares[0] / shares[1] == pytest.approx(np.exp(8.0 - 7.0), rel=1e-5)  # "rome was good, rome" is 3 + 4
+
+
+def test_a_text_that_stands_there_twice_takes_no_others_place():
+    """Of the best two spans both are "rome"; the third is the second answer, as in the original."""
+    context = "rome rome is"
+    task = task_of(max_length=32, num_best=2, max_answer=2)
+    (item,) = task.encode([question(context)], TOKENIZER)
+    logits = np.zeros((len(item.ids[0]), 2), np.float32)
+    logits[5:8] = [[4, 5], [4.5, 4.6], [-5, -5]]
+    (found,) = task.decode([question(context)], [item], [logits])
+    texts = [(each["text"], each["start"]) for each in found["candidates"]]
+    assert texts == [("rome", 5), ("rome rome", 0)]
+    assert found["candidates"][0]["score"] == pytest.approx(1 / (1 + np.exp(8.6 - 9.1)))
 
 
 def test_none_is_the_answer_where_it_beats_the_best_by_more_than_the_threshold():

@@ -248,6 +248,7 @@ def test_a_foreign_word_or_number_counts_as_one():
     assert chinese_f1("19", ["1998"]) == 0.0
     assert chinese_f1("a,b", ["b"]) == pytest.approx(2 * 1 / (3 + 1))  # a comma before no digit stands alone
     assert chinese_f1("20℃", ["20"]) == 0.0
+    assert chinese_f1(".42亿", ["11.42亿"]) == pytest.approx(2 * 1 / (2 + 2))  # .42 is one number, and another
     assert chinese_f1("50%", ["50"]) == pytest.approx(2 * 1 / (2 + 1))
 
 

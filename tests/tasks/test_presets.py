@@ -200,9 +200,30 @@ def test_every_preset_is_sound_and_trains_a_step_through_the_command_line(sets, 
     if name in FIRST:
         example = next(iter(task.read(str(data_of(sets, name) / preset.files[0]))))
         assert (example.text, example.pair, example.label) == FIRST[name]
+    assert_scored(sets, name, tmp_path / "run", found["scores"])
+
+
+@pytest.mark.parametrize("name", [name for name, preset in PRESETS.items() if preset.kind in ("tag", "answer")])
+def test_presets_of_spans_learn_and_are_scored_by_what_they_learned(sets, run, tmp_path, name):
+    """After one step they find nothing, and every scorer says 0."""
+    code, out, err = run(
+        "finetune", sets / "model", "--preset", name, "--data", data_of(sets, name), "--output", tmp_path / "run",
+        "--max-length", 48, "--epochs", 30, "--rate", 5e-3, "--batch-size", 2, "--set", "evaluation.every=1000",
+        "--json",
+    )  # fmt: skip
+    assert code == 0, err
+    scores = json.loads(out)["scores"]
+    assert all(scores[each] > 0.5 for each in PRESETS[name].reported), scores
+    assert_scored(sets, name, tmp_path / "run", scores)
+
+
+def assert_scored(sets, name, folder, scores):
+    """The scores of a run are those of its predictions on the dev file."""
+    preset = PRESETS[name]
+    task = make_task(preset.kind, preset.options)
     examples = list(task.read(str(data_of(sets, name) / preset.files[1])))
-    measures = measured(name, examples, read_json_lines(tmp_path / "run" / "predictions.jsonl"))
-    assert {each: found["scores"][each] for each in preset.reported} == pytest.approx(
+    measures = measured(name, examples, read_json_lines(folder / "predictions.jsonl"))
+    assert {each: scores[each] for each in preset.reported} == pytest.approx(
         {each: measures[each] for each in preset.reported}
     )
 

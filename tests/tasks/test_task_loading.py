@@ -35,7 +35,7 @@ def write_task(folder, kind="classify", options=None, labels=LABELS, seed=4):
     )
     config = SHAPE.derive(problem_type=task.problem_type, **names)
     model = build(config, task.head, seed=seed)
-    task.attach(model, seed=11)
+    task.attach(model, torch.Generator().manual_seed(11))
     record = {"kind": kind, "options": task.options.model_dump(exclude={"labels"})}
     write_bundle(folder, Bundle(model, make_tokenizer(), 64, record), source="a test")
     return model.eval()

@@ -130,7 +130,7 @@ def test_segments_are_all_of_the_text_in_equal_parts():
 
 def model_of(task, labels=3, seed=0):
     model = build(SHAPE.derive(num_labels=labels, id2label=None), "classification", seed=seed).eval()
-    task.attach(model, seed=seed)
+    task.attach(model, torch.Generator().manual_seed(seed))
     return model
 
 
@@ -205,7 +205,7 @@ def test_attaching_again_keeps_what_is_trained():
     task = Classify.of({"long": {"mode": "segments", "pool": "attention"}}).with_labels("abc")
     model = model_of(task)
     before = model.segments
-    task.attach(model, seed=9)
+    task.attach(model, torch.Generator().manual_seed(9))
     assert model.segments is before
     task.changed(**{"long.pool": "mean"}).attach(model)
     assert model.segments.how == "mean"

@@ -128,8 +128,6 @@ def finetune(
     given |= {name: value for name, value in others.items() if value is not None}
     given = given_once(given, changes)
     request = _request(model, task, preset, data, train, dev, rows, config, columns, given)
-    if pool is not None and request is not None and request.options["long"]["mode"] != "segments":
-        raise ConfigError("--pool: joins the segments of --long segments; give that too, or leave it out")
     with FinetuneDisplay() as display:
         if seeds is not None or search is not None:
             if request is None:

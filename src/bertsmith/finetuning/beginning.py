@@ -40,12 +40,13 @@ def begin_model(request: Request, task: Task[Any]) -> tuple[Bundle, list[str]]:
     keeps_head = _knows_task(name, task)
     drop = () if keeps_head else _HEADS
     bundle = load_bundle(name, task.head, fresh_head=True, drop=drop, seed=settings.seed, **changes)
+    others = torch.Generator().manual_seed(hash((settings.seed, 1)) & (2**63 - 1))  # no two begin with the same numbers
     if bundle.tokenizer is None:
         raise TokenizerError(f"{name}: has no tokenizer: neither tokenizer.json nor vocab.txt")
-    task.attach(bundle.model, seed=settings.seed)
+    task.attach(bundle.model, others)
     if keeps_head:
         put_extras(bundle)  # the rest of the head
-    _change_layers(bundle.model, settings)
+    _change_layers(bundle.model, settings, others)
     if not keeps_head:
         return bundle, []
     classes = f", with the classes {', '.join(task.labels):.200}" if task.labels else ""
@@ -69,10 +70,10 @@ def _knows_task(name: str, task: Task[Any]) -> bool:
     return same_kind and (not task.labels or tuple(config.id2label.values()) == task.labels)
 
 
-def _change_layers(model: BertModel, settings: Settings) -> None:
+def _change_layers(model: BertModel, settings: Settings, generator: torch.Generator) -> None:
     """Begin some anew and freeze others, as the settings say; no layer may be both."""
     frozen, fresh, depth = settings.freeze, settings.fresh_layers, len(model.encoder.layers)
-    _renew(model, fresh, settings.seed)
+    _renew(model, fresh, generator)
     _freeze(model, frozen)
     if fresh and (depth if frozen == -1 else frozen) + fresh > depth:
         raise ConfigError(
@@ -80,12 +81,11 @@ def _change_layers(model: BertModel, settings: Settings) -> None:
         )
 
 
-def _renew(model: BertModel, num_layers: int, seed: int) -> None:
+def _renew(model: BertModel, num_layers: int, generator: torch.Generator) -> None:
     """Begin the top layers, and the pooler with them, anew."""
     layers = list(model.encoder.layers)
     if num_layers > len(layers):
         raise ConfigError(f"fresh_layers: {num_layers}, but the model has {len(layers)} layers")
-    generator = torch.Generator().manual_seed(seed)
     for module in [*layers[len(layers) - num_layers :], *([model.encoder.pooler] if num_layers else [])]:
         if module is not None:
             initialise(module, std=model.config.initializer_range, generator=generator)

@@ -10,14 +10,14 @@ from typing import Any
 from bertsmith.bundle.folder import digest_of_model
 from bertsmith.bundle.resolve import find_model
 from bertsmith.config import read_json
-from bertsmith.errors import ConfigError, DataError
+from bertsmith.errors import ConfigError, DataError, InputError
 from bertsmith.finetuning.settings import Settings
-from bertsmith.settings import changed, read_yaml, validated
+from bertsmith.settings import changed, names_of, read_yaml, validated
 from bertsmith.tasks.kinds import KINDS, make_task
 from bertsmith.tasks.presets import find_preset
 from bertsmith.train.request import CONFIG_FILE
 
-__all__ = ["Request", "digest_of", "is_finetuning", "make_request", "read_request", "with_digests"]
+__all__ = ["Request", "digest_of", "digests_now", "is_finetuning", "make_request", "read_request", "with_digests"]
 
 
 # What other kinds of task do instead of an option that they have not.
@@ -66,16 +66,20 @@ def make_request(
     kind = known.kind if known is not None else kind
     if kind is None:
         raise ConfigError("what task? Name its kind with --task, or a --preset")
+    for name in (train, dev):
+        if name is not None and Path(name).exists() and not (Path(name).is_file() or Path(name).is_dir()):
+            raise InputError(f"{name}: can be read only once, and training reads its files again; save it as a file")
     settings, chosen = Settings(), dict(known.options) if known is not None else {}
     if known is not None:
         settings = changed(settings, known.settings)
-    task = make_task(kind, chosen)
+    task, named = make_task(kind, chosen), set[str]()
     for given in (read_yaml(config) if config is not None else {}, {"task": options or {}}, changes or {}):
         own, others = _split(given)
         for name in own:
             _check_fits(name, kind)
-        task = task.changed(**own)
+        task, named = task.changed(**own), named | names_of(own)
         settings = changed(settings, others)
+    task.refuse_idle(named)
     if settings.patience is not None and dev is None:
         raise ConfigError("patience: without a --dev file there is nothing to wait for")
     if rows is not None and rows < 1:
@@ -129,17 +133,22 @@ def read_request(folder: Path) -> Request:
 
 
 def digest_of(file: str) -> str | None:
-    """Of a file's content; none of a pipe, which cannot be read again."""
+    """Of a file's content; None where there is none."""
     if not Path(file).is_file():
         return None
     with Path(file).open("rb") as content:
         return hashlib.file_digest(content, "sha256").hexdigest()
 
 
-def with_digests(request: Request) -> Request:
+def digests_now(request: Request) -> dict[str, str | None]:
+    """Of its files and model, as they are at this moment."""
+    train, dev = (None if file is None else digest_of(file) for file in (request.train, request.dev))
+    return {"model": digest_of_model(find_model(request.model)[0]), "train": train, "dev": dev}
+
+
+def with_digests(request: Request, digests: dict[str, str | None] | None = None) -> Request:
     """The same, with the digests of its files and model; where it has some already, they must be these."""
-    now: dict[str, str | None] = {"model": digest_of_model(find_model(request.model)[0])}
-    now["train"], now["dev"] = (None if file is None else digest_of(file) for file in (request.train, request.dev))
+    now = digests_now(request) if digests is None else digests
     for field, digest in now.items():
         if getattr(request, f"{field}_digest") not in (None, digest):
             what = "model" if field == "model" else "file"

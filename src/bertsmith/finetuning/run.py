@@ -21,7 +21,7 @@ from bertsmith.bundle.folder import Bundle, write_bundle
 from bertsmith.config import read_json
 from bertsmith.errors import ConfigError, DataError, InputError
 from bertsmith.finetuning.beginning import begin_model
-from bertsmith.finetuning.request import with_digests
+from bertsmith.finetuning.request import digests_now, with_digests
 from bertsmith.finetuning.work import FinetuningWork, Objective
 from bertsmith.folders import write_whole
 from bertsmith.model.heads import build
@@ -93,6 +93,7 @@ class FinetuningRun:
 
     def __init__(self, request: Request, folder: Path, world: World, observer: Observer) -> None:
         keep_freed_memory(of_any_size=True)
+        digests = digests_now(request)  # of what is read below, if it changes afterwards
         self.request, self.folder, self.world, self.observer = request, folder, world, observer
         self.settings = request.settings
         task = make_task(request.kind, request.options)
@@ -122,7 +123,7 @@ class FinetuningRun:
             self.dev_split = self._encoded(request.dev, held_out)
         self._judged: Judged | None = None  # the last evaluation, and its step
         self._judged_step = -1
-        self.request = with_digests(request)
+        self.request = with_digests(request, digests)
         if self.settings.smoothing and not self.task.smooths:
             raise ConfigError(f"smoothing: a task of kind {self.task.kind} has no classes to share the truth among")
         self.criterion = Criterion(self._class_weights(), self.settings.smoothing)
@@ -275,6 +276,7 @@ class FinetuningRun:
         if isinstance(words, UsedWords):
             assert step is not None
             weights[_WORDS] = words.whole(weights[_WORDS], loop.decay(words.weight, step)).cpu()
+        self.world.wait()  # the others may still be reading the best checkpoint
         if self.world.is_main:
             if not folder.exists():
                 self._publish(folder, weights, task, done.progress)

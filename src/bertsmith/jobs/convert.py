@@ -12,6 +12,7 @@ from bertsmith.bundle.onnx import require_onnx, write_onnx
 from bertsmith.bundle.resolve import find_model, load_bundle
 from bertsmith.bundle.sentence_transformers import ENCODERS, write_sentence_transformers
 from bertsmith.errors import InputError
+from bertsmith.finetuning.request import is_finetuning
 from bertsmith.folders import refuse_existing
 from bertsmith.pretraining.keeping import Observer
 from bertsmith.pretraining.request import read_request
@@ -69,6 +70,8 @@ def _read(source: str, drop: Sequence[str]) -> tuple[Path, Bundle]:
     place = Path(source)
     if is_checkpoint(place) and (place.parent.parent / CONFIG_FILE).is_file():
         run = place.absolute().parent.parent
+        if is_finetuning(run):
+            raise InputError(f"{source}: is of a fine-tuning run that is not at its end; finish it: --resume -o {run}")
         return place, PretrainingRun(read_request(run), run, World(), Observer()).bundle_at(place)
     folder, _ = find_model(source)
     original = google_checkpoint(folder)

@@ -66,7 +66,7 @@ def finetune(
                 shutil.rmtree(output / "checkpoints", ignore_errors=True)
             result = replace(done, is_main=world.is_main)
         else:
-            run = FinetuningRun(request, output, world, watcher)
+            run = world.together(partial(FinetuningRun, request, output, world, watcher))
             with listening() if stop is None else nullcontext(stop) as signals:
                 result = run.train(signals)
         if world.is_main and result.model is not None and not (done and (output / "report.html").is_file()):
@@ -86,12 +86,17 @@ def finetune_many(
     resume: bool = False,
     observer: Observer | None = None,
 ) -> Summary:
-    """The same with several seeds, or a search for the best settings; each run is a folder in `output`."""
+    """The same with several seeds, or a search for the best settings; each run is a folder in `output`.
+
+    A search replaces what the request has of the settings that it looks for; `check_free` asks whether any was chosen.
+    """
     refuse_several_processes()
     if (seeds is None) == (search is None):
         raise ConfigError("give either a number of seeds or a search, one after the other")
     if (seeds is not None and seeds < 1) or trials < 1:
         raise ConfigError("the number of runs must be 1 or more")
+    if search is not None:
+        check_free(request, search, ())
     if request.dev is None:
         raise InputError("there is nothing to compare runs by; give a --dev file")
     request = with_digests(request)  # all runs read the same files

@@ -33,7 +33,8 @@ def pretrain(
     with joined() as world:
         watcher = observer if observer is not None and world.is_main else Observer()
         settled = partial(settle, request, output, resume=resume, read=read_request, missing="--shards")
-        run = PretrainingRun(world.decide(partial(settled, note=watcher.on_note)), output, world, watcher)
+        request = world.decide(partial(settled, note=watcher.on_note))
+        run = world.together(partial(PretrainingRun, request, output, world, watcher))
         plan = run.plan(measure=dry_run)
         if dry_run:
             try:

@@ -213,10 +213,10 @@ class Classifier(BertModel):
         self.classifier = nn.Linear(config.hidden_size, config.num_labels)
         self.segments: SegmentPool | None = None
 
-    def join_segments(self, how: str, *, seed: int = 0) -> None:
+    def join_segments(self, how: str, generator: torch.Generator) -> None:
         """From now on a text may be several sequences: `max`, `mean` or `attention` over their pooled vectors."""
         self.segments = SegmentPool(self.config.hidden_size, how)
-        initialise(self.segments, std=self.config.initializer_range, generator=torch.Generator().manual_seed(seed))
+        initialise(self.segments, std=self.config.initializer_range, generator=generator)
 
     def forward(
         self,

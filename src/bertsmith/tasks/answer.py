@@ -181,14 +181,14 @@ class AnswerTask(Task[Question]):
         for item, logits in zip(items, outputs, strict=True):
             window: _Window = item.notes
             null[window.question] = min(null[window.question], float(logits[0].sum()))
-            spans[window.question].extend(self._best_spans(window, logits))
+            spans[window.question].extend(self._best_spans(window, logits, examples[window.question].context))
         return [
             self._predict(example, sorted(found, reverse=True), none)
             for example, found, none in zip(examples, spans, null, strict=True)
         ]
 
-    def _best_spans(self, window: _Window, logits: np.ndarray) -> list[tuple[float, int, int]]:
-        """(score, start, end) in characters, of a window's best spans."""
+    def _best_spans(self, window: _Window, logits: np.ndarray, context: str) -> list[tuple[float, int, int]]:
+        """(score, start, end) in characters, of a window's best spans; of those with the same text, the best."""
         count = len(window.offsets)
         inner = logits[window.begin : window.begin + count].astype(np.float64)
         firsts = np.argsort(-np.where(window.owned, inner[:, 0], -np.inf), kind="stable")[: self.options.num_best]
@@ -198,9 +198,14 @@ class AnswerTask(Task[Question]):
         fits = (last >= first) & (last - first < self.options.max_answer)
         first, last = first[fits], last[fits]
         totals = inner[first, 0] + inner[last, 1]
-        best = np.argsort(-totals, kind="stable")[: self.options.num_best]
-        starts, stops = window.offsets[first[best], 0], window.offsets[last[best], 1]
-        return list(zip(totals[best].tolist(), starts.tolist(), stops.tolist(), strict=True))
+        starts, stops = window.offsets[first, 0].tolist(), window.offsets[last, 1].tolist()
+        found: dict[str, tuple[float, int, int]] = {}
+        for place in np.argsort(-totals, kind="stable").tolist():
+            start, stop = starts[place], stops[place]
+            found.setdefault(context[start:stop], (float(totals[place]), start, stop))
+            if len(found) == self.options.num_best:
+                break
+        return list(found.values())
 
     def _predict(self, example: Question, spans: list[tuple[float, int, int]], null: float) -> Prediction:
         chosen: dict[str, tuple[float, int, int]] = {}

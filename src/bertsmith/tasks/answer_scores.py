@@ -43,7 +43,7 @@ _WITHOUT_PUNCTUATION = str.maketrans("", "", string.punctuation)
 # What CMRC's script drops. It means to drop "……" too, but looks at one character at a time, so an ellipsis stays.
 _WITHOUT_CHINESE_PUNCTUATION = str.maketrans("", "", "-:_*^/\\~`+=，。：？！“”；’《》·、「」（）－～『』")
 _LETTERS = r"""[^\s\u4e00-\u9fa5.,'"?!;@#$%&()<>{}[\]«»‘„–—]+"""  # of words that are not Chinese
-_SEGMENT = re.compile(rf"{_LETTERS}(?:(?:[.']|,(?=\d)){_LETTERS})*|\S")  # a word, or one character or sign
+_SEGMENT = re.compile(rf"(?:\.(?=\d))?{_LETTERS}(?:(?:[.']|,(?=\d)){_LETTERS})*|\S")  # a word, or one character or sign
 
 
 @dataclass(frozen=True)
@@ -156,7 +156,8 @@ def score_chinese(golds: Mapping[str, Sequence[str]], guesses: Mapping[str, str]
     """CMRC 2018's scores of a data set; a guess that is missing counts as "".
 
     The official script cuts what is not Chinese into words with NLTK, which a regular expression does here. It differs
-    where English does: "don't" and "it's" stay whole, and the last stop of "U.S. Navy" stands alone.
+    where English does: "don't" and "it's" stay whole, the last stop of "U.S. Navy" stands alone, and straight quotation
+    marks are the same at both ends of a word.
     """
     return _score_questions(golds, guesses, chinese_exact_match, chinese_f1)
 

@@ -171,11 +171,11 @@ class TextTask(LongTextTask[TextExample]):
         groups = None if self._pool is None else batch.groups
         return model(batch.input_ids, batch.token_type_ids, batch.lengths, groups)
 
-    def attach(self, model: nn.Module, *, seed: int = 0) -> None:
+    def attach(self, model: nn.Module, generator: torch.Generator | None = None) -> None:
         """What joins the sequences of an item."""
         assert isinstance(model, Classifier)
         if self._pool is not None and (model.segments is None or model.segments.how != self._pool):
-            model.join_segments(self._pool, seed=seed)
+            model.join_segments(self._pool, generator or torch.Generator())
 
 
 class Classify(TextTask):

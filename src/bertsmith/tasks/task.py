@@ -32,7 +32,7 @@ from bertsmith.settings import Name, Strict, changed, validated
 from bertsmith.tasks.tables import Column
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Sequence
 
     from torch import nn
 
@@ -184,6 +184,10 @@ class Task(ABC, Generic[Example]):
         """The same task with other options; columns are added to those that are named already."""
         return type(self)(changed(self.options, changes), self.labels)
 
+    def refuse_idle(self, given: Collection[str]) -> None:
+        """Refuse options that somebody gave, by name, and that change nothing."""
+        del given
+
     def with_labels(self, labels: Sequence[str]) -> Self:
         """The same task with its classes named."""
         return type(self)(self.options, labels)
@@ -291,8 +295,8 @@ class Task(ABC, Generic[Example]):
         counts = np.bincount(np.concatenate([item.targets for item in items]), minlength=len(self.labels))
         return tuple((counts.sum() / (len(counts) * counts.clip(1))).tolist())
 
-    def attach(self, model: nn.Module, *, seed: int = 0) -> None:
-        """Add to a model what its kind of head has not; nothing, mostly."""
+    def attach(self, model: nn.Module, generator: torch.Generator | None = None) -> None:
+        """Add to a model what its kind of head has not; nothing, mostly. The generator is for weights that are new."""
 
 
 def say_left_out(task: Task[Any], name: str | None, rows: int | None = None) -> list[str]:

@@ -20,7 +20,7 @@ from bertsmith.tasks.tables import SEMICOLONS, Column, Place, Row, has_semicolon
 from bertsmith.tasks.task import Example, Task, TaskOptions, TooLong, packed_ids, packed_texts
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Collection, Iterator, Sequence
 
     from bertsmith.tasks.task import Item
     from bertsmith.vocab.tokenizer import Tokenizer
@@ -90,6 +90,11 @@ class LongTextTask(Task[Example]):
         if changes.get("long.mode", "head+tail") != "head+tail":
             changes = {"long.head": None, **changes}
         return super().changed(**changes)
+
+    def refuse_idle(self, given: Collection[str]) -> None:
+        """See `Task`."""
+        if "long.pool" in given and self.options.long.mode != "segments":
+            raise ConfigError("--pool: joins the segments of --long segments; give that too, or leave it out")
 
     @property
     def too_long(self) -> TooLong:

@@ -78,6 +78,21 @@ class World:
             raise SaidByMainError
         return cast("Decided", found)
 
+    def together(self, work: Callable[[], Decided]) -> Decided:
+        """What each process makes for itself of the same input; where one cannot, none goes on, and one says why."""
+        found: Any = None
+        failed: BertsmithError | None = None
+        try:
+            found = work()
+        except BertsmithError as error:
+            failed = error
+        failures, of_main = self.sum([float(failed is not None), float(failed is not None and self.is_main)])
+        if failed is not None and (self.is_main or not of_main):
+            raise failed
+        if failures:
+            raise SaidByMainError
+        return cast("Decided", found)
+
     def wait(self) -> None:
         """Go on when all have come here."""
         if self.size > 1:
