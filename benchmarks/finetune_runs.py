@@ -203,7 +203,7 @@ class Notes(Observer):
 
 def search(*wanted: tuple[Case, Sequence[Mapping[str, Any]]]) -> list[Case]:
     """Cases, each with the best of several settings on seed 0; those with which the loss is not finite are none."""
-    tried = [[case.with_settings(settings) for settings in candidates] for case, candidates in wanted]
+    tried = [[case.with_settings(settings) for settings in some] for case, some in wanted]
     run_all([Job(one, 0) for each in tried for one in each])
     return [max(each, key=score_of) for each in tried]
 
@@ -217,10 +217,14 @@ def score_of(case: Case) -> float:
         return -1.0
 
 
+def candidates(searched: Mapping[str, tuple[Case, Sequence[Mapping[str, Any]]]]) -> list[Case]:
+    """All that a search tries."""
+    return [case.with_settings(settings) for case, some in searched.values() for settings in some]
+
+
 def searched_rows(searched: Mapping[str, tuple[Case, Sequence[Mapping[str, Any]]]]) -> list[str]:
     """What a search found, a line for each of its settings."""
-    tried = [case.with_settings(settings) for case, candidates in searched.values() for settings in candidates]
-    rows = [f"| {case.name} | {settings_of(case)} | {100 * score_of(case):.1f} |" for case in tried]
+    rows = [f"| {case.name} | {settings_of(case)} | {100 * score_of(case):.1f} |" for case in candidates(searched)]
     return ["| searched on seed 0 | settings | score |", "|---|---|---|", *rows] if rows else []
 
 
@@ -290,13 +294,13 @@ def settings_of(case: Case) -> str:
 def page(name: str, title: str, about: str, lines: Sequence[str], cases: Sequence[Case], options: Any) -> None:
     """Print, and keep where all of it was run."""
     peak = harness.describe_peaks([harness.measure_peak()])
-    found = [KEPT.find(case.key(seed)) for case in cases for seed in range(5)]
-    runs = [run for run in found if run is not None]
+    keys = {case.key(seed, peer=peer) for case in cases for seed in range(5) for peer in (False, True)}
+    runs = [run for key in sorted(keys) if (run := KEPT.find(key)) is not None]
     dates = sorted({run["date"] for run in runs})
     cores = Counter(run.get("cpu", "a kind that was not noted") for run in runs)
     tail = [
         "",
-        f"Runs of {dates[0]}{'' if len(dates) == 1 else f' to {dates[-1]}'}, by cores: "
+        f"{len(runs)} runs, of {dates[0]}{'' if len(dates) == 1 else f' to {dates[-1]}'}, by cores: "
         f"{', '.join(f'{kind} {count}' for kind, count in cores.items())}. {COST[1]}: training on two threads, "
         f"without evaluations, by the speed of {_MOST} steps, or fewer where those are a minute, and the matrix "
         "products that it needs, forward and backward. Most runs were made two at a time, with a thread each. Peak of "

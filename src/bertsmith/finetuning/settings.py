@@ -20,7 +20,10 @@ Weights = dict[Name, Annotated[float, Field(gt=0.0)]]
 
 
 class BatchSettings(Strict):
-    """`size` items a step over all processes, or `tokens` where given; `part` tokens fit into memory at once."""
+    """`size` items a step over all processes, or `tokens` where given; `part` tokens fit into memory at once.
+
+    An item is never parted.
+    """
 
     size: Count = 32
     tokens: Count | None = None

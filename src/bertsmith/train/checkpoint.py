@@ -23,7 +23,7 @@ from safetensors.torch import load_file, save_file
 
 from bertsmith.errors import WeightsError
 from bertsmith.folders import new_folder
-from bertsmith.train.distributed import World, gathered, placed_like
+from bertsmith.train.distributed import World, gathered, in_pieces, placed_like
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -69,7 +69,7 @@ class Snapshot:
 
     @classmethod
     def of(cls, model: nn.Module, optimizers: Sequence[Optimizer], progress: Progress) -> Snapshot:
-        """Copy everything; all processes must call it."""
+        """Copy everything; where the model is in pieces, all processes must call it."""
         names = {id(weight): name for name, weight in model.named_parameters()}
         tensors = {
             f"{names[id(weight)]}:{key}": _copy(torch.as_tensor(value))
@@ -106,6 +106,8 @@ class Checkpoints:
     ) -> None:
         """Take a copy now and write it soon; an earlier one is finished first."""
         self.finish()
+        if not (self._world.is_main or in_pieces(model)):
+            return
         snapshot = Snapshot.of(model, optimizers, progress)
         if self._world.is_main:
             self._writing = self._pool.submit(self._write, snapshot, progress.step, best=best)

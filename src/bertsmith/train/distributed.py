@@ -25,7 +25,17 @@ if TYPE_CHECKING:
 
     from torch import nn
 
-__all__ = ["Spread", "World", "gathered", "holding_gradients", "joined", "placed_like", "shared_out", "spread_model"]
+__all__ = [
+    "Spread",
+    "World",
+    "gathered",
+    "holding_gradients",
+    "in_pieces",
+    "joined",
+    "placed_like",
+    "shared_out",
+    "spread_model",
+]
 
 Spread = Literal["ddp", "fsdp"]
 Decided = TypeVar("Decided")
@@ -164,6 +174,11 @@ def shared_out(function: Callable[[torch.Tensor], torch.Tensor], items: torch.Te
         done[: len(mine)] = function(mine)
     dist.all_gather_into_tensor(results, done)
     return results[: len(items)]
+
+
+def in_pieces(model: nn.Module) -> bool:
+    """Whether no process has all of it."""
+    return any(isinstance(weight, DTensor) for weight in model.parameters())
 
 
 def placed_like(tensor: torch.Tensor, model: torch.Tensor) -> torch.Tensor:
