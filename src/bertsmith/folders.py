@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 import secrets
 import shutil
 from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import TYPE_CHECKING
 
 from safetensors import SafetensorError
@@ -19,12 +21,15 @@ if TYPE_CHECKING:
     from typing import BinaryIO
 
 __all__ = [
+    "claimed",
     "flush",
     "naming_full_disks",
     "new_folder",
     "refuse_existing",
     "refuse_file",
+    "refuse_odd_name",
     "refuse_same",
+    "refuse_unwritable",
     "remove_unfinished",
     "write_named",
     "write_whole",
@@ -38,10 +43,53 @@ def refuse_existing(folder: Path) -> None:
 
 
 def refuse_file(folder: Path) -> None:
-    """A run wants a folder, and one inside of folders."""
-    for path in (folder, *folder.parents):
-        if path.exists() and not path.is_dir():
-            raise InputError(f"{path}: is a file, so there can be no folder {folder}; name another")
+    """A run wants a folder, one inside of folders, and one that can be written to."""
+    refuse_odd_name(str(folder))
+    try:
+        for path in (folder, *folder.parents):
+            if path.exists() and not path.is_dir():
+                raise InputError(f"{path}: is a file, so there can be no folder {folder}; name another")
+            if path.is_symlink() and not path.exists():
+                raise InputError(f"{path}: is a link that leads nowhere; remove it, or name another folder")
+        refuse_unwritable(folder, next(path for path in (folder, *folder.absolute().parents) if path.exists()))
+    except OSError as error:
+        raise InputError(f"{folder}: cannot be written there ({error.strerror}); name another place") from error
+
+
+def refuse_odd_name(name: str) -> None:
+    """Names from other systems may have bytes that are no text; records and logs could not hold them."""
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        raise InputError(f"{name!r}: is not a name in UTF-8; rename it") from None
+
+
+def refuse_unwritable(path: Path, folder: Path) -> None:
+    """Where nothing can be written into the folder that a path will be in, say so before any work is done."""
+    try:
+        TemporaryFile(dir=folder).close()
+    except OSError as error:
+        raise InputError(f"{path}: cannot be written there ({error.strerror}); name another place") from error
+
+
+@contextmanager
+def claimed(folder: Path) -> Iterator[None]:
+    """Make a folder that one process at a time may train in; the claim ends with the process, however that ends."""
+    folder.mkdir(parents=True, exist_ok=True)
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise InputError(f"{folder}: another process trains in it; wait for its end, or name another") from None
+        except OSError as error:
+            if error.errno not in (errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS):  # a file system that knows no claims
+                raise
+        yield
+    finally:
+        os.close(handle)
+        if not any(folder.iterdir()):  # nothing came of it
+            folder.rmdir()
 
 
 def refuse_same(name: str, output: Path) -> None:
@@ -64,8 +112,11 @@ def new_folder(folder: Path) -> Iterator[Path]:
             raise InputError(f"{parent}: cannot be written to ({error.strerror})") from error
         with naming_full_disks(parent):
             yield aside
-            for path in [*aside.iterdir(), aside]:
+            readable = aside.stat().st_mode & 0o666  # some libraries keep what they write to its owner
+            for path in aside.iterdir():
+                path.chmod(readable)
                 flush(path)
+            flush(aside)
             aside.rename(folder)
     except BaseException:
         shutil.rmtree(aside, ignore_errors=True)
@@ -126,7 +177,8 @@ def naming_full_disks(folder: Path) -> Iterator[None]:
         there = next(path for path in (folder, *folder.absolute().parents) if path.exists())
         free = shutil.disk_usage(there).free
         raise BertsmithError(
-            f"{folder}: the disk is full ({free / 2**20:,.0f} MiB free); make room and run the same command again"
+            f"{folder}: the disk is full ({free / 2**20:,.0f} MiB free); make room and run the same command again (a "
+            "run goes on with --resume)"
         ) from error
 
 

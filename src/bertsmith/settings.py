@@ -90,7 +90,7 @@ def names_of(changes: Mapping[str, Any]) -> set[str]:
     for path, given in changes.items():
         try:
             value = yaml.safe_load(given) if isinstance(given, str) else given
-        except yaml.YAMLError:  # text that is meant as it is
+        except (yaml.YAMLError, RecursionError):  # text that is meant as it is
             value = given
         found |= {f"{path}.{name}" for name in names_of(value)} if isinstance(value, Mapping) else {str(path)}
     return found
@@ -124,7 +124,7 @@ def _parsed(value: Any, path: str) -> Any:
         return value
     try:
         return yaml.load(value, _Loader)
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, RecursionError) as error:
         raise ConfigError(f"{path}: {value!r:.80} is not a value that YAML can read") from error
 
 
@@ -134,7 +134,7 @@ def read_yaml(path: Path) -> dict[str, Any]:
         content = yaml.load(path.read_text(encoding="utf-8"), _Loader)
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"{path}: cannot be read ({error})") from error
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, RecursionError) as error:
         raise InputError(f"{path}: not valid YAML ({error})".replace("\n", " ")) from error
     if not isinstance(content, dict):
         raise InputError(f"{path}: expected names and values, found {type(content).__name__}")

@@ -17,7 +17,7 @@ WORDS = "encoder.embeddings.word.weight"
 
 @pytest.mark.parametrize(("kind", "pad_to"), [("classify", None), ("classify", 32), ("regress", None), ("tag", None)])
 def test_the_trainer_comes_to_our_weights(ask, kinds, tmp_path, kind, pad_to):
-    """Padded to the longest of a batch, or to one length. With its own warm-up, which is one step behind ours, given to our loop."""
+    """Padded to the longest of a batch, or to one length; with its own warm-up, one step behind ours, in our loop."""
     asked = ask(kind=kind, train=kinds[kind][-1], dev=None, optimizer__weight_decay=0.1)
     run = FinetuningRun(asked, tmp_path / "none", World(), Observer())
     trainer, _ = make_trainer(run, tmp_path, pad_to=pad_to, evaluate=False)

@@ -162,6 +162,10 @@ def test_what_is_not_finished_says_so(ask, tmp_path):
         (tmp_path / "runs" / left).unlink(missing_ok=True)
     for folder in (tmp_path / "runs", tmp_path / "runs" / "seed-000"):
         shutil.rmtree(folder / "model")
+        if (folder / "result.json").is_file():  # it is, but for its model
+            with pytest.raises(ModelNotFoundError, match="seed-000: is at its end, and its model is gone; begin a new"):
+                find_model(str(folder))
+            (folder / "result.json").unlink()
         with pytest.raises(
             ModelNotFoundError, match=f"{folder.name}: is not finished, so there is no model yet; go on"
         ):

@@ -50,6 +50,14 @@ def test_choices_with_names_of_their_own(tmp_path):
     assert (found.choices, found.label) == (("x", "y"), 0)
 
 
+@pytest.mark.parametrize("names", [["", "A", ""], ["A", "A", "B"]])
+def test_names_that_do_not_tell_choices_apart_are_refused(tmp_path, names):
+    """A label would be taken for a letter or a number: for another choice."""
+    rows = [{"text": "q", "choices": {"text": ["x", "y", "z"], "label": names}, "label": "A"}]
+    with pytest.raises(DataError, match=r"line 1: the names of its choices are \[.*\]; give each its own, or none any"):
+        read(write_json_lines(tmp_path / "a.jsonl", rows))
+
+
 def test_choices_and_their_names_in_lists_of_their_own(tmp_path):
     """As ARC is often given; its names are letters in some rows and numbers from 1 in others."""
     rows = [

@@ -301,13 +301,17 @@ def test_a_header_is_no_text_of_numbered_columns(tmp_path, labelled):
 
 def test_several_classes_may_stand_as_a_list_in_text():
     """As `DataFrame.to_csv` writes them."""
-    examples = [example("a", label) for label in ("['x']", '["y", "z"]', "[]", "x|y", "[x] y", "['x' 'y']")]
+    examples = [example("a", label) for label in ("['x']", '["y", "z"]', "[]", "x|y", "[x] y")]
     task = Classify.of({"multilabel": True})
     task = task.with_labels(task.find_labels(examples))
-    assert task.labels == ("['x' 'y']", "[x] y", "x", "y", "z")
+    assert task.labels == ("[x] y", "x", "y", "z")
     assert [task.target(each)[0].tolist() for each in examples[:4]] == [
-        [0, 0, 1, 0, 0], [0, 0, 0, 1, 1], [0, 0, 0, 0, 0], [0, 0, 1, 1, 0],
+        [0, 1, 0, 0], [0, 0, 1, 1], [0, 0, 0, 0], [0, 1, 1, 0],
     ]  # fmt: skip
+    with pytest.raises(DataError, match=r"line 1: the label \"\['x' 'y'\]\" is no list that JSON or Python writes"):
+        task.find_labels([example("a", "['x' 'y']")])  # as numpy writes one
+    with pytest.raises(DataError, match="line 1: the class '1' stands there twice; write the names of its classes"):
+        task.find_labels([example("a", [1, 0, 1])])  # of each class whether it is there
     assert Classify.of({}).find_labels(examples[:1]) == ("['x']",)
 
 

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from bertsmith.model.heads import BertModel
     from bertsmith.vocab.tokenizer import Tokenizer
 
-__all__ = ["about_joining", "model_card"]
+__all__ = ["about_reading", "model_card"]
 
 _PIPELINES = {
     "encoder": "feature-extraction",
@@ -55,18 +55,39 @@ def model_card(model: BertModel, tokenizer: Tokenizer | None, source: str, task:
             "",
             f"`transformers.{ARCHITECTURES[model.kind]}.from_pretrained` opens the folder as well.",
             "",
-            *about_joining(task),
+            *about_reading(task),
         ]
     )
 
 
-def about_joining(task: dict[str, Any] | None) -> list[str]:
-    """A paragraph for who runs the model elsewhere, where it answers from several sequences."""
-    options = (task or {}).get("options", {})
-    if options.get("both_orders"):
-        how = "a pair in both orders"
-    elif options.get("long", {}).get("mode") == "segments":
-        how = "a long text in segments"
-    else:
+_ELSEWHERE = "and answers once; elsewhere each sequence has an answer of its own."
+
+
+def about_reading(task: dict[str, Any] | None) -> list[str]:
+    """A paragraph for who runs the model elsewhere, where Bertsmith reads or answers in a way that others do not."""
+    if task is None:
         return []
-    return [f"Bertsmith reads {how} and answers once; elsewhere each sequence has an answer of its own.", ""]
+    options = task.get("options", {})
+    long, found = options.get("long", {}).get("mode"), []
+    if options.get("both_orders"):
+        found.append(f"Bertsmith reads a pair in both orders {_ELSEWHERE}")
+    elif long == "segments":
+        found.append(f"Bertsmith reads a long text in segments {_ELSEWHERE}")
+    elif long in ("tail", "head+tail"):
+        what = "end" if long == "tail" else "beginning and end"
+        found.append(f"Of a long text Bertsmith reads the {what}; elsewhere the end is cut off.")
+    if task.get("kind") in ("tag", "answer"):
+        found.append(
+            f"Bertsmith reads long text in windows of {options.get('max_length')} pieces; elsewhere it is cut."
+        )
+    if options.get("context"):
+        found.append("It reads the sentences of a document together; elsewhere each stands alone.")
+    if options.get("characters"):
+        found.append("It takes text character by character; elsewhere give it so.")
+    if options.get("unanswerable"):
+        threshold = options.get("null_threshold") or 0.0
+        found.append(
+            f"It says that there is no answer where that is more than {threshold:.3g} ahead of the best one; this "
+            "threshold is nobody else's."
+        )
+    return [*found, ""] if found else []

@@ -99,6 +99,8 @@ def open_model(folder: Path) -> tuple[BertConfig, WeightSource]:
 
 def no_model_in(folder: Path) -> str:
     """What to say of a folder that holds no model, or the runs that will make one."""
+    if any((folder / name).is_file() for name in ("result.json", "summary.json")):
+        return f"{folder}: is at its end, and its model is gone; begin a new run in another folder"
     if any((folder / name).is_file() for name in ("metrics.jsonl", "several.json")):
         return f"{folder}: is not finished, so there is no model yet; go on with --resume"
     expected = f"config.json with {WEIGHT_FILES[0]}, or bert_config.json with bert_model.ckpt.index"
@@ -199,11 +201,18 @@ def _write_files(folder: Path, bundle: Bundle, source: str, max_shard_bytes: int
     if extras := bundle.extras | extra_tensors(model) | whitening_tensors(bundle.whitening):
         save_file({name: tensor.detach().cpu().contiguous() for name, tensor in extras.items()}, folder / EXTRA_FILE)
     if bundle.tokenizer is not None:
-        bundle.tokenizer.save(folder, max_length=bundle.max_length)
+        bundle.tokenizer.save(folder, max_length=_cut_elsewhere(bundle))
     if bundle.max_length != config.max_position_embeddings:
         length = json.dumps({"max_seq_length": bundle.max_length, "do_lower_case": False}, indent=2)
         (folder / "sentence_bert_config.json").write_text(length + "\n", encoding="utf-8")
     (folder / "README.md").write_text(model_card(bundle.model, bundle.tokenizer, source, bundle.task), encoding="utf-8")
+
+
+def _cut_elsewhere(bundle: Bundle) -> int:
+    """After how many pieces others should cut a text; where our task reads windows, they take what the model can."""
+    reads_once = bundle.task is not None and bundle.model.kind in ("classification", "choice")
+    options = bundle.task["options"] if bundle.task is not None and reads_once else {}
+    return int(options.get("max_length", bundle.max_length))
 
 
 def _write_weights(folder: Path, tensors: dict[str, torch.Tensor], max_shard_bytes: int) -> None:

@@ -24,7 +24,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from bertsmith.bundle.card import about_joining
+from bertsmith.bundle.card import about_reading
 from bertsmith.bundle.embedding import describe, refuse_unfit
 from bertsmith.bundle.fitting import published_config
 from bertsmith.data.batches import PackedBatch
@@ -373,7 +373,7 @@ def _card(bundle: Bundle, source: str, result: OnnxExport) -> str:
         f"Batch and length are free, up to {longest} tokens. Padding stands at the end of a row, where",
         "`attention_mask` is 0; it changes nothing, and the outputs in its place mean nothing.",
         "",
-        *about_joining(bundle.task),
+        *about_reading(bundle.task),
     ]
     if kind == "encoder":
         assert bundle.pooling is not None

@@ -121,6 +121,8 @@ def main() -> None:
 
 def run(arguments: list[str]) -> int:
     """Run one command line; gives its exit code."""
+    if sys.stdout is None:
+        return _fail(InputError("standard output: is closed; results have nowhere to go"), 2)
     if isinstance(sys.stdout, io.TextIOWrapper):  # a terminal of another encoding shows what it can
         sys.stdout.reconfigure(errors="backslashreplace")
     try:

@@ -285,9 +285,8 @@ def _run_all(
 ) -> Summary:
     metric = str(request.options["metric"])
     trials: list[Trial] = []
-    for number, change in enumerate(changes):
+    for number, (change, asked) in enumerate([(change, _with(request, change)) for change in changes]):
         place = folder / f"{name}-{number:03d}"
-        asked = _with(request, change)
         result, failed = finished(place), _failure(place)
         if result is not None or failed is not None:
             _check_same(asked, place)

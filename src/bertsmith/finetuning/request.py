@@ -12,6 +12,7 @@ from bertsmith.bundle.resolve import find_model
 from bertsmith.config import read_json
 from bertsmith.errors import ConfigError, DataError, InputError
 from bertsmith.finetuning.settings import Settings
+from bertsmith.folders import refuse_odd_name
 from bertsmith.settings import changed, names_of, read_yaml, validated
 from bertsmith.tasks.kinds import KINDS, make_task
 from bertsmith.tasks.presets import find_preset
@@ -66,6 +67,8 @@ def make_request(
     kind = known.kind if known is not None else kind
     if kind is None:
         raise ConfigError("what task? Name its kind with --task, or a --preset")
+    for name in (model, train, dev):
+        refuse_odd_name(str(name))
     for name in (train, dev):
         if name is not None and Path(name).exists() and not (Path(name).is_file() or Path(name).is_dir()):
             raise InputError(f"{name}: can be read only once, and training reads its files again; save it as a file")

@@ -7,6 +7,7 @@ A run folder is as that of pre-training, with `predictions.jsonl` (the dev file,
 from __future__ import annotations
 
 import json
+import math
 import shutil
 from dataclasses import asdict, dataclass, fields, replace
 from functools import partial
@@ -19,7 +20,7 @@ from torch import nn
 
 from bertsmith.bundle.folder import Bundle, write_bundle
 from bertsmith.config import read_json
-from bertsmith.errors import ConfigError, DataError, InputError
+from bertsmith.errors import ConfigError, DataError, DivergenceError, InputError
 from bertsmith.finetuning.beginning import begin_model
 from bertsmith.finetuning.request import digests_now, with_digests
 from bertsmith.finetuning.work import FinetuningWork, Objective
@@ -267,6 +268,10 @@ class FinetuningRun:
         if self.dev_split is not None:
             judged = self._judged if self._judged is not None and step == self._judged_step else self.evaluate(loop)
             scores, task = judged.figures, judged.task
+            if not math.isfinite(scores["loss"]):
+                raise DivergenceError(
+                    f"{self.folder}: the loss on the dev file is not finite; begin a new run with a lower --rate"
+                )
             if self.world.is_main:
                 lines = [json.dumps(said, ensure_ascii=False).encode() + b"\n" for said in judged.predictions]
                 write_whole(self.folder / "predictions.jsonl", lambda file: file.writelines(lines))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from contextlib import nullcontext
+from contextlib import ExitStack, nullcontext
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Literal
@@ -14,6 +14,7 @@ from bertsmith.finetuning.keeping import Observer
 from bertsmith.finetuning.many import Summary, Trial, check_free, opened, run_grid, run_seeds, run_study
 from bertsmith.finetuning.request import Request, make_request, read_request, with_digests
 from bertsmith.finetuning.run import FinetuningRun, Result, finished
+from bertsmith.folders import claimed
 from bertsmith.jobs.settling import settle
 from bertsmith.train.distributed import joined
 from bertsmith.train.signals import listening
@@ -67,8 +68,10 @@ def finetune(
             result = replace(done, is_main=world.is_main)
         else:
             run = world.together(partial(FinetuningRun, request, output, world, watcher))
-            with listening() if stop is None else nullcontext(stop) as signals:
-                result = run.train(signals)
+            with ExitStack() as claim:
+                world.decide(partial(claim.enter_context, claimed(output)))
+                with listening() if stop is None else nullcontext(stop) as signals:
+                    result = run.train(signals)
         if world.is_main and result.model is not None and not (done and (output / "report.html").is_file()):
             from bertsmith.report.finetuning import write_report  # loads matplotlib
 

@@ -8,11 +8,10 @@ from __future__ import annotations
 import json
 import sys
 from dataclasses import dataclass, field
-from tempfile import TemporaryFile
 from typing import TYPE_CHECKING, Any, Literal
 
 from bertsmith.errors import DataError, InputError
-from bertsmith.folders import refuse_same, write_named
+from bertsmith.folders import refuse_same, refuse_unwritable, write_named
 from bertsmith.infer.engine import Engine, load
 from bertsmith.infer.pipeline import run_program
 from bertsmith.infer.programs import TaskProgram
@@ -74,10 +73,7 @@ def check_output(output: Path, given: str) -> None:
     if output.is_dir():
         raise InputError(f"{output}: is a folder; name a file")
     if not output.exists() or output.is_file():  # a device is written to as it is
-        try:
-            TemporaryFile(dir=output.resolve().parent).close()
-        except OSError as error:
-            raise InputError(f"{output}: cannot be written there ({error.strerror}); name another place") from error
+        refuse_unwritable(output, output.resolve().parent)
     refuse_same(given, output)
 
 

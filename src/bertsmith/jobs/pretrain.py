@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from functools import partial
 from typing import TYPE_CHECKING
 
 from bertsmith.errors import TrainingError
+from bertsmith.folders import claimed
 from bertsmith.jobs.settling import settle
 from bertsmith.pretraining.keeping import Observer
 from bertsmith.pretraining.planning import check_disk
@@ -44,8 +46,10 @@ def pretrain(
                 raise
             return Result(output, plan, Progress(), {}, {}, [], is_main=world.is_main)
         watcher.on_plan(plan, run.request)
-        with listening() as stop:
-            result = run.train(plan, stop)
+        with ExitStack() as claim:
+            world.decide(partial(claim.enter_context, claimed(output)))
+            with listening() as stop:
+                result = run.train(plan, stop)
         if world.is_main and result.model is not None:
             from bertsmith.report.pretraining import write_report  # loads matplotlib
 

@@ -170,7 +170,9 @@ def _choices(row: Row, columns: dict[str, Column]) -> tuple[list[str], list[str]
         if not isinstance(text, str):
             raise row.place.error(f"a choice is {text!r:.60}, not text; correct it or remove the row")
         texts.append(prefix + text)
-    return texts, names if len(set(names)) == len(texts) else []
+    if any(names) and len(set(filter(None, names))) < len(texts):
+        raise row.place.error(f"the names of its choices are {names!r:.100}; give each its own, or none any")
+    return texts, names if any(names) else []
 
 
 def _turned(given: dict[str, Any]) -> list[dict[str, Any]] | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections import deque
+from collections import Counter, deque
 from dataclasses import replace
 from itertools import chain, islice
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self
@@ -327,7 +327,18 @@ class Classify(TextTask):
             names = [_name(each, example) for each in label]
         else:
             names = _name(label, example).split(self.options.separator)
-        return [name.strip() for name in names if name.strip()]
+            if names[0].startswith("[") and names[-1].endswith("]"):
+                raise example.place.error(
+                    f"the label {label!r:.60} is no list that JSON or Python writes; mend the row"
+                )
+        names = [name.strip() for name in names if name.strip()]
+        twice = next((name for name, count in Counter(names).items() if count > 1), None)
+        if twice is not None:
+            raise example.place.error(
+                f"the class {twice!r:.60} stands there twice; write the names of its classes, each once (not 0 or 1 "
+                "for every class)"
+            )
+        return names
 
     def _number(self, name: str, example: TextExample) -> int:
         try:

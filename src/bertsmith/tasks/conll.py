@@ -73,6 +73,8 @@ def read_conll(
                 word = _numbered(place, cells, word)
                 tag = _numbered(place, cells, tag) if labelled else tag
                 continue
+        if text.startswith("# ") and " = " in text and not lines:
+            raise place.error("is a comment, as CoNLL-U has them; remove such lines: grep -v '^# '")
         ends = not cells or cells[0] == "-DOCSTART-"
         if ends and lines:
             found = True

@@ -2,7 +2,8 @@
 
 TSV is cut at tabs and nothing else, as GLUE's files are: a quotation mark is a character like others. CSV follows the
 usual quoting. A number counts columns from 1 and means that the first line is data; a name means that it is a header.
-In JSON a dot leads inside: `question.stem`.
+In JSON a dot leads inside (`question.stem`), and a number counts the names of the first object, or the values of a
+list. Where names are numbers themselves, as pandas likes them, a number is a name.
 """
 
 from __future__ import annotations
@@ -86,7 +87,9 @@ class Row:
         value = _look_up(self.cells, column)
         if value is _NOTHING:
             there = ", ".join(str(name) for name in self.cells)
-            raise self.place.error(f"no column {column!r}; there are {there:.200}: name one with --column FIELD=COLUMN")
+            looks_cut = has_semicolons(list(self.cells.values()))
+            remedy = SEMICOLONS if looks_cut else "name one with --column FIELD=COLUMN"
+            raise self.place.error(f"no column {column!r}; there are {there:.200}: {remedy}")
         return value
 
     def text(self, column: Column) -> str:
@@ -132,7 +135,7 @@ def read_rows(name: str, columns: Iterable[Column] = (), *, lenient: bool = Fals
     if kind == "parquet":
         return _read_parquet(name, numbered)
     if kind == "jsonl":
-        return _read_jsonl(name)
+        return _read_jsonl(name, numbered)
     if kind == "lines":
         return (Row(place, {"text": line.rstrip("\r\n")}) for place, line in numbered_lines(name))
     return _table(name, _tsv_lines(name) if kind == "tsv" else _csv_lines(name), numbered, lenient=lenient)
@@ -214,6 +217,8 @@ def numbered_lines(name: str) -> Iterator[tuple[Place, str]]:
     with nullcontext(standard_input()) if name == "-" else opened(name) as file:
         for number, data in enumerate(file, start=1):
             place = Place(_shown(name), number)
+            if number == 1 and b"\r" in data.rstrip(b"\r\n"):
+                raise place.error("has a carriage return inside; if lines end with it alone, convert the line ends")
             try:
                 yield place, data.decode("utf-8-sig" if number == 1 else "utf-8")
             except UnicodeDecodeError as error:
@@ -242,7 +247,8 @@ def _csv_lines(name: str) -> Iterator[tuple[Place, list[str]]]:
         try:
             cells = next(reader, None)
         except csv.Error as error:
-            raise Place(name, line).error(f"is not CSV ({error})") from error
+            remedy = "close its quotation marks, or take .tsv, where they are characters"
+            raise Place(name, line).error(f"is not CSV ({error}); {remedy}") from error
         if cells is None:
             return
         yield Place(name, line), cells
@@ -267,6 +273,10 @@ def _table(name: str, lines: Iterator[tuple[Place, list[str]]], numbered: bool, 
             header = range(1, len(cells) + 1) if numbered else _header(place, cells)
             if not numbered:
                 continue
+            if len(cells) > 1 and any(
+                cells == [str(first + number) for number in range(len(cells))] for first in (0, 1)
+            ):
+                raise place.error("counts the columns, as tables without names for them are written; remove this line")
         if len(cells) != len(header):
             if not lenient:
                 remedy = SEMICOLONS if has_semicolons(header) else "correct or remove it"
@@ -275,7 +285,7 @@ def _table(name: str, lines: Iterator[tuple[Place, list[str]]], numbered: bool, 
         else:
             yield Row(place, dict(zip(header, cells, strict=True)))
     if header is None:
-        raise Place(name, 1).error("is empty")
+        raise Place(name, 1).error("is empty; write one example at least")
 
 
 def _header(place: Place, names: list[str]) -> list[str]:
@@ -289,13 +299,14 @@ def _header(place: Place, names: list[str]) -> list[str]:
     return names
 
 
-def has_semicolons(header: Sequence[Column]) -> bool:
-    """Whether a table of one column is one of several, written as some countries' spreadsheets do."""
-    return len(header) == 1 and ";" in str(header[0])
+def has_semicolons(cells: Sequence[Any]) -> bool:
+    """Whether a line of one column is one of several, written as some countries' spreadsheets do."""
+    return len(cells) == 1 and ";" in str(cells[0])
 
 
-def _read_jsonl(name: str) -> Iterator[Row]:
-    empty = True
+def _read_jsonl(name: str, numbered: bool) -> Iterator[Row]:
+    """Objects, or lists where columns are `numbered`; there the names of the first object have the numbers."""
+    empty, names = True, list[str]()
     for place, line in numbered_lines(name):
         if not line.strip():
             continue
@@ -305,14 +316,19 @@ def _read_jsonl(name: str) -> Iterator[Row]:
         except (ValueError, RecursionError) as error:
             remedy = "a whole object goes on one line" if line.strip() in "[{" else "correct or remove the line"
             raise place.error(f"is not JSON ({error}); {remedy}") from error
+        if numbered and isinstance(cells, list):
+            cells = {str(number): cell for number, cell in enumerate(cells, start=1)}
         if not isinstance(cells, dict):
             remedy = "write an object a line" if isinstance(cells, list) else "correct or remove the line"
             raise place.error(f"expected a JSON object, found {type(cells).__name__}; {remedy}")
         if "\\u" in line and has_lone_surrogate(json.dumps(cells, ensure_ascii=False)):
             raise place.error("holds half a surrogate pair, which is no character; correct or remove the line")
+        names = names or list(cells)
+        if numbered and not any(map(str.isdecimal, names)):
+            cells = {**cells, **{str(n): cells[name] for n, name in enumerate(names, start=1) if name in cells}}
         yield Row(place, cells)
     if empty:
-        raise Place(name, 1).error("is empty")
+        raise Place(name, 1).error("is empty; write one example at least")
 
 
 def _plain(cell: Any) -> Any:
@@ -333,13 +349,16 @@ def _read_parquet(name: str, numbered: bool) -> Iterator[Row]:
     try:
         with opened(name) as source, pq.ParquetFile(source, page_checksum_verification=True) as file:
             names = file.schema_arrow.names
-            columns: Sequence[Column] = range(1, len(names) + 1) if numbered else _header(Place(name, 1), names)
+            counted = numbered and not any(map(str.isdecimal, names))  # or numbers are their names
+            columns: Sequence[Column] = range(1, len(names) + 1) if counted else _header(Place(name, 1), names)
             for batch in file.iter_batches():
                 for number in range(batch.num_rows):
                     values = [_plain(column[number]) for column in batch.columns]
                     line += 1
                     yield Row(Place(name, line), dict(zip(columns, values, strict=True)))
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
-        raise Place(name, line + 1).error(f"is not Parquet, or is damaged ({error})".replace("\n", " ")) from error
+        raise Place(name, line + 1).error(
+            f"is not Parquet, or is damaged ({error}); write it again".replace("\n", " ")
+        ) from error
     if not line:
-        raise Place(name, 1).error("is empty")
+        raise Place(name, 1).error("is empty; write one example at least")

@@ -154,7 +154,9 @@ def _spans(row: Row, column: Column, text: str) -> list[_Span]:
     found, place = set(), row.place
     for start, end, label, said in _listed(row, column):
         if not (_is_place(start) and _is_place(end) and 0 <= start < end <= len(text)):
-            raise place.error(f"an entity from {start!r:.20} to {end!r:.20} is not in a text of {len(text)} characters")
+            raise place.error(
+                f"an entity from {start!r:.20} to {end!r:.20} is not in a text of {len(text)} characters; correct it"
+            )
         if not isinstance(label, str) or not label or not label.isprintable() or " " in label:
             raise place.error(f"the entity {text[start:end]!r:.40} has the label {label!r:.40}; expected a name")
         inner = text[start:end]

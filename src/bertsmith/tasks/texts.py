@@ -197,9 +197,19 @@ def _refuse_doubt(row: Row, chosen: dict[str, Column | None], columns: dict[str,
             f"{texts[0]!r} and {texts[1]!r} are both here, and either could be the text; name it with --column text=…, "
             "and a second one with --column pair=…"
         )
+    labels = [name for name in _USUAL["label"] if row.has(name)]
+    if labelled and "label" not in columns and len(labels) > 1:
+        raise row.place.error(
+            f"{labels[0]!r} and {labels[1]!r} are both here, and either could be the label; name it with "
+            "--column label=…"
+        )
+    said = [str(cell).strip().lower() for cell in row.cells.values()]
+    all_usual = len(said) > 1 and set(said) <= set().union(*_USUAL.values())
     for field, column in chosen.items():
         looked_at = labelled or field != "label"
-        if looked_at and isinstance(column, int) and str(row.get(column)).strip().lower() in _USUAL[field]:
+        if not looked_at or not isinstance(column, int):
+            continue
+        if all_usual or str(row.get(column)).strip().lower() in _USUAL[field]:
             raise row.place.error(
                 f"column {column} holds {row.get(column)!r}: this line is a header; name columns by name, or remove it"
             )
