@@ -313,6 +313,11 @@ def test_a_preset_finds_its_files_also_where_they_are_of_another_kind(sets, run,
     assert PRESETS["swag"].find(other)[1].name == "validation.csv"
     assert PRESETS["mnli"].find(other)[1].name == "validation_matched.tsv"
     assert PRESETS["mnli"].find_second(other).name == "validation_mismatched.tsv"
+    (other / "validation.csv").unlink()
+    assert [path.name for path in PRESETS["cmrc2018"].find(other)] == ["train.json", "dev.json"]  # named, if not there
+    for name in ("cmrc2018_train.json", "cmrc2018_dev.json", "cmrc2018_trial.json"):
+        (other / name).touch()
+    assert [path.name for path in PRESETS["cmrc2018"].find(other)] == ["cmrc2018_train.json", "cmrc2018_dev.json"]
     code, _, err = run(
         "finetune", sets / "model", "--preset", "ocnli", "--data", tmp_path, "--output", tmp_path / "run",
         "--epochs", 1, "--max-length", 48,

@@ -29,12 +29,18 @@ class Preset:
     folder: str = ""
     files: tuple[str, str] = ("train.tsv", "dev.tsv")
     second_dev: str | None = None  # another dev file, that GLUE's table has besides
+    prefix: str = ""  # what the names of files may begin with, where several sets are in one folder
 
     def find(self, folder: Path) -> tuple[Path, Path]:
         """Its train and dev file in a folder, or in its own folder there; also as another kind of file."""
         own = folder / self.folder
-        train, dev = (_find((own if own.is_dir() else folder) / name) for name in self.files)
-        return train, dev
+        place = own if own.is_dir() else folder
+        train, dev = self.files
+        found = [
+            (_find(place / f"{begin}{train}"), _find(place / f"{begin}{dev}"))
+            for begin in ("", *(f"{self.prefix}{mark}" for mark in "_." if self.prefix))
+        ]
+        return next((pair for pair in found if pair[0].is_file()), found[0])
 
     def find_second(self, folder: Path) -> Path | None:
         """Its second dev file, where it has one and it is there."""
@@ -98,7 +104,7 @@ PRESETS: dict[str, Preset] = {
     "resume": Preset("tag", {"max_length": 256, "characters": True}, _ENTITIES, ("f1",), "", ("train.txt", "dev.txt")),
     "cluener": Preset("tag", {"characters": True}, _ENTITIES, ("f1",), "", ("train.json", "dev.json")),
     "cmrc2018": Preset("answer", {"language": "zh", "max_length": 512, "max_answer": 100}, {**_QUESTIONS, "epochs": 2},
-                       ("exact_match", "f1"), "", ("train.json", "dev.json")),
+                       ("exact_match", "f1"), "", ("train.json", "dev.json"), prefix="cmrc2018"),
 }  # fmt: skip
 
 # GLUE's tasks in the order of its table; WNLI is left out of the paper's average, and is here where its files are.
