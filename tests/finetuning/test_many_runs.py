@@ -13,7 +13,7 @@ import torch
 from safetensors.torch import load_file
 
 from bertsmith.errors import ConfigError, DataError, DivergenceError, InputError, TrainingError
-from bertsmith.finetuning import many
+from bertsmith.finetuning import many, study
 from bertsmith.finetuning.run import FinetuningRun
 from bertsmith.jobs import finetune as job
 from bertsmith.jobs.finetune import finetune, finetune_many
@@ -345,10 +345,10 @@ def test_a_file_that_breaks_on_the_way_does_not_cost_what_is_done(ask, review_fi
 def test_a_search_for_what_was_decided_is_refused(ask):
     for name, search in (("optimizer.rate", "grid"), ("epochs", "optuna"), ("schedule.warmup", "optuna")):
         with pytest.raises(ConfigError, match=f"{name}: --search {search} looks for it itself; leave it out, or use"):
-            many.check_free(ask(), search, ["seed", name])
-    many.check_free(ask(), "grid", ["schedule.warmup", "seed"])
+            study.check_free(ask(), search, ["seed", name])
+    study.check_free(ask(), "grid", ["schedule.warmup", "seed"])
     with pytest.raises(ConfigError, match=r"batch\.tokens: --search looks for batch\.size, which it makes void"):
-        many.check_free(ask(batch__tokens=64), "grid", ["seed"])
+        study.check_free(ask(batch__tokens=64), "grid", ["seed"])
 
 
 def test_settings_have_their_names_however_they_are_written():
@@ -389,7 +389,7 @@ def test_hopeless_trials_are_given_up(ask, tmp_path, monkeypatch):
 def test_a_trial_at_its_end_is_not_given_up(ask, tmp_path, monkeypatch):
     """It has cost all that it can cost, and its score is known."""
     monkeypatch.setattr(optuna.Trial, "should_prune", lambda trial: True)
-    monkeypatch.setattr(many, "SPACE", {"epochs": [1, 2]})
+    monkeypatch.setattr(study, "SPACE", {"epochs": [1, 2]})
     found = finetune_many(ask(), tmp_path / "run", search="optuna", trials=4, observer=Counting())
     assert {trial.changes["epochs"] for trial in found.trials} == {1, 2}
     assert all((trial.scores is None) == (trial.changes["epochs"] == 2) for trial in found.trials)
@@ -421,7 +421,7 @@ def test_trials_are_compared_where_they_have_seen_as_much(ask, tmp_path, monkeyp
     assert [told[number] for number in range(3)] == [list(range(10, 10 * count + 1, 10)) for count in epochs]
 
     told.clear()
-    monkeypatch.setattr(many, "SPACE", {"epochs": [1], "batch.size": [2, 4]})
+    monkeypatch.setattr(study, "SPACE", {"epochs": [1], "batch.size": [2, 4]})
     often = ask(rows=12, evaluation__every=1)
     found = finetune_many(often, tmp_path / "often", search="optuna", trials=6, observer=Counting())
     by_size = {trial.changes["batch.size"]: told[number] for number, trial in enumerate(found.trials)}

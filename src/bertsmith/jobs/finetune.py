@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Literal
 
 from bertsmith.errors import ConfigError, InputError
 from bertsmith.finetuning.keeping import Observer
-from bertsmith.finetuning.many import Summary, Trial, check_free, opened, run_grid, run_seeds, run_study
+from bertsmith.finetuning.many import Summary, Trial, opened, run_grid, run_seeds
 from bertsmith.finetuning.request import Request, make_request, read_request, with_digests
 from bertsmith.finetuning.run import FinetuningRun, Result, finished
+from bertsmith.finetuning.study import check_free, run_study
 from bertsmith.folders import claimed
 from bertsmith.jobs.settling import settle
 from bertsmith.train.distributed import joined

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from bertsmith.cli.finetune import _print_summary
-from bertsmith.finetuning import many
+from bertsmith.finetuning import many, study
 from cli.finetune.lines import QUICK, write_reviews
 from finetuning.small_tasks import reviews, write_table
 
@@ -70,7 +70,7 @@ def test_a_search_does_not_pass_over_what_was_given(run):
 
 def test_a_study_gives_up_what_does_worse_than_most(run, monkeypatch):
     """With Optuna's own pruner, which compares from the fifth trial on."""
-    monkeypatch.setattr(many, "SPACE", {"optimizer.rate": (1e-4, 3e-1, True), "epochs": [8]})
+    monkeypatch.setattr(study, "SPACE", {"optimizer.rate": (1e-4, 3e-1, True), "epochs": [8]})
     write_reviews()
     given = "finetune MODEL --task classify --train a.tsv --dev a.tsv --output run --max-length 32 --batch-size 4"
     code, out, err = run(f"{given} --search optuna --trials 8 --seed 1")
