@@ -96,3 +96,18 @@ def test_a_name_that_a_person_gave_stays_what_it_is(tmp_path):
         assert read.result(10) == b"whole"
     assert pipe.is_fifo()
     assert sorted(path.name for path in tmp_path.rglob("*")) == ["elsewhere", "file", "link", "pipe"]
+
+
+def test_others_can_read_what_a_library_kept_to_its_owner(tmp_path):
+    """And go into folders inside."""
+    old = os.umask(0o027)
+    try:
+        with new_folder(tmp_path / "new") as aside:
+            (aside / "inner").mkdir()
+            for path in (aside / "a", aside / "inner" / "b"):
+                path.touch(mode=0o600)
+    finally:
+        os.umask(old)
+    assert [(tmp_path / "new" / name).stat().st_mode & 0o777 for name in ("", "inner", "a", "inner/b")] == [
+        0o750, 0o750, 0o640, 0o640,
+    ]  # fmt: skip

@@ -82,9 +82,8 @@ def claimed(folder: Path) -> Iterator[None]:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise InputError(f"{folder}: another process trains in it; wait for its end, or name another") from None
-        except OSError as error:
-            if error.errno not in (errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS):  # a file system that knows no claims
-                raise
+        except OSError:  # a file system that knows no claims, as some over a network
+            pass
         yield
     finally:
         os.close(handle)
@@ -113,10 +112,11 @@ def new_folder(folder: Path) -> Iterator[Path]:
         with naming_full_disks(parent):
             yield aside
             readable = aside.stat().st_mode & 0o666  # some libraries keep what they write to its owner
-            for path in aside.iterdir():
-                path.chmod(readable)
+            for path in aside.rglob("*"):
+                if path.is_file() and not path.is_symlink():
+                    path.chmod(readable)
+            for path in [*aside.iterdir(), aside]:
                 flush(path)
-            flush(aside)
             aside.rename(folder)
     except BaseException:
         shutil.rmtree(aside, ignore_errors=True)
