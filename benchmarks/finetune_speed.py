@@ -140,10 +140,9 @@ def measure_speed(options: Any) -> int:
         medians = {name: [statistics.median(seconds) for seconds in side.rounds] for name, side in sides.items()}
         for name, side in sides.items():
             own = (f"{statistics.mean(ours.operations) / 1e9:.1f}", f"{share:.0%}") if side is ours else ("", "")
-            if isinstance(side, Ours):
-                name = f"{name}, {side.num_words:,} rows of the word table"
+            shown = f"{name}, {side.num_words:,} rows of the word table" if isinstance(side, Ours) else name
             steps = " × ".join(str(count) for count in (len(side.rounds), len(side.rounds[0])))
-            cells = (preset, name, f"{1000 * statistics.median(medians[name]):.0f}", steps, *own)
+            cells = (preset, shown, f"{1000 * statistics.median(medians[name]):.0f}", steps, *own)
             rows.append(f"| {' | '.join(cells)} |")
         targets = {"Trainer, to the longest": 2.5, "Trainer, to 128": 6.0}
         for name in [name for name in sides if name in targets]:
