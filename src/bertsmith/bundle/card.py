@@ -65,10 +65,11 @@ _ELSEWHERE = "and answers once; elsewhere each sequence has an answer of its own
 
 def about_reading(task: dict[str, Any] | None) -> list[str]:
     """A paragraph for who runs the model elsewhere, where Bertsmith reads or answers in a way that others do not."""
-    if task is None:
+    options = None if task is None else task.get("options")  # perhaps from elsewhere, and of any kind
+    if task is None or not isinstance(options, dict):
         return []
-    options = task.get("options", {})
-    long, found = options.get("long", {}).get("mode"), []
+    cut, threshold, found = options.get("long"), options.get("null_threshold"), []
+    long = cut.get("mode") if isinstance(cut, dict) else None
     if options.get("both_orders"):
         found.append(f"Bertsmith reads a pair in both orders {_ELSEWHERE}")
     elif long == "segments":
@@ -85,9 +86,9 @@ def about_reading(task: dict[str, Any] | None) -> list[str]:
     if options.get("characters"):
         found.append("It takes text character by character; elsewhere give it so.")
     if options.get("unanswerable"):
-        threshold = options.get("null_threshold") or 0.0
+        ahead = threshold if isinstance(threshold, int | float) else 0.0
         found.append(
-            f"It says that there is no answer where that is more than {threshold:.3g} ahead of the best one; this "
+            f"It says that there is no answer where that is more than {ahead:.3g} ahead of the best one; this "
             "threshold is nobody else's."
         )
     return [*found, ""] if found else []

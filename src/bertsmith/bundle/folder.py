@@ -210,9 +210,11 @@ def _write_files(folder: Path, bundle: Bundle, source: str, max_shard_bytes: int
 
 def _cut_elsewhere(bundle: Bundle) -> int:
     """After how many pieces others should cut a text; where our task reads windows, they take what the model can."""
-    reads_once = bundle.task is not None and bundle.model.kind in ("classification", "choice")
-    options = bundle.task["options"] if bundle.task is not None and reads_once else {}
-    return int(options.get("max_length", bundle.max_length))
+    if bundle.task is None or bundle.model.kind not in ("classification", "choice"):
+        return bundle.max_length
+    options = bundle.task["options"]  # perhaps from elsewhere, and of any kind
+    length = options.get("max_length") if isinstance(options, dict) else None
+    return length if isinstance(length, int) else bundle.max_length
 
 
 def _write_weights(folder: Path, tensors: dict[str, torch.Tensor], max_shard_bytes: int) -> None:

@@ -169,6 +169,20 @@ def test_what_is_written_can_be_read_by_others_and_says_what_they_read(run, thin
     assert len(read_json_lines(Path("asked/predictions.jsonl"))) == 2
 
 
+@pytest.mark.parametrize(
+    "options", [{"max_length": "x", "long": 3}, {"null_threshold": "x", "unanswerable": True}, [1], None]
+)
+def test_what_a_folder_from_elsewhere_says_of_its_task_ends_no_conversion(run, options):
+    write_reviews()
+    assert run(f"{BEGIN} --epochs 1 {QUICK}")[0] == 0
+    record = Path("run/model/bertsmith.json")
+    record.write_text(json.dumps({"task": {"kind": "classify", "options": options}}))
+    found, _, err = run("convert run/model there")
+    assert found == 0, err
+    length = json.loads(Path("there/tokenizer_config.json").read_text())["model_max_length"]
+    assert length == 64, "what the model can"
+
+
 def test_a_closed_standard_output_is_said(tmp_path):
     done = subprocess.run(
         ["sh", "-c", f"{sys.executable} -m bertsmith models >&-"], stderr=subprocess.PIPE, text=True, check=False
